@@ -1,0 +1,26 @@
+/* load.h: a model's weights on one device. */
+#ifndef EB_LOAD_H
+#define EB_LOAD_H
+
+#include "device/device.h"
+#include "model/model.h"
+
+struct eb_weights; /* belongs to whoever loaded it; immutable after eb_weights_load */
+
+/* Places every tensor that the plan uses: imported without a copy where the device shares host
+ * memory and the tensor is aligned, else uploaded. Also uploads the expert tables. */
+int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s, struct eb_weights **out,
+                        ebro_error *err);
+void eb_weights_free(struct eb_weights **w);
+
+/* Views for op arguments. A NULL tensor gives an absent one (mem NULL). */
+ebro_weight eb_weight(const struct eb_weights *w, const struct eb_matrix *m);
+ebro_vec eb_vec(const struct eb_weights *w, const struct eb_tensor *t);
+/* Rows [first, first + n) of a matrix that is not MXFP4, starting at column 0. */
+ebro_weight eb_weight_rows(const struct eb_weights *w, const struct eb_matrix *m, uint32_t first,
+                           uint32_t n);
+/* u64 [3][n_experts] of layer l, as ebro_moe_experts_args wants them. */
+ebro_span eb_expert_table(const struct eb_weights *w, uint32_t layer);
+ebro_span eb_expert_scale_table(const struct eb_weights *w, uint32_t layer);
+
+#endif

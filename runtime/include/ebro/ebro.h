@@ -1,0 +1,267 @@
+/* ebro.h: the public interface of Ebro, a runtime for language models that mix Kimi Delta
+ * Attention (KDA) with Multi-head Latent Attention (MLA).
+ *
+ * Conventions
+ *   - Every call that can fail returns an ebro_status and writes a text to *err (err may be NULL).
+ *   - Structs passed in start with `size` = sizeof the struct as the caller knows it; they only
+ *     ever grow at the end, and a zero field means its default.
+ *   - open/close for things that do I/O, create/destroy for the rest. Both take the address of
+ *     the caller's pointer, accept NULL and a pointer to NULL, and set the pointer to NULL.
+ *   - Strings are UTF-8 and NUL-terminated unless a length is given.
+ *   - The library never aborts, exits, prints or reads the environment.
+ *   - Threads: a runtime, a device and a model may be used from several threads at once. An engine
+ *     and its sequences belong to one thread at a time. Callbacks run on the calling thread and
+ *     must not call back into the object that called them.
+ */
+#ifndef EBRO_EBRO_H
+#define EBRO_EBRO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define EBRO_API __declspec(dllexport)
+#elif defined(__GNUC__)
+#define EBRO_API __attribute__((visibility("default")))
+#else
+#define EBRO_API
+#endif
+
+/* ---- status and error ------------------------------------------------------------------- */
+
+typedef enum ebro_status {
+    EBRO_OK = 0,
+    EBRO_INVALID = 1,      /* an argument or a request is wrong */
+    EBRO_UNSUPPORTED = 2,  /* valid, but not by this build, model or device */
+    EBRO_NOMEM_HOST = 3,   /* host memory */
+    EBRO_NOMEM_DEVICE = 4, /* device memory */
+    EBRO_IO = 5,           /* the operating system refused a file operation */
+    EBRO_FORMAT = 6,       /* a file is not what it should be */
+    EBRO_NO_DEVICE = 7,    /* no such device or backend */
+    EBRO_DEVICE_LOST = 8,  /* sticky: the device must be opened again */
+    EBRO_TIMEOUT = 9,
+    EBRO_CANCELLED = 10,
+    EBRO_NUMERIC = 11, /* a non-finite value where a finite one must be */
+    EBRO_INTERNAL = 12 /* a broken invariant of Ebro itself: please report */
+} ebro_status;
+
+/* The text reads "cause; while doing this; while doing that". Always NUL-terminated. */
+typedef struct ebro_error {
+    int32_t status;
+    char text[1020];
+} ebro_error;
+
+/* A short constant name such as "FORMAT". Never NULL. */
+EBRO_API const char *ebro_status_name(int32_t status);
+
+/* "0.1.0 (commit)"; constant. */
+EBRO_API const char *ebro_version(void);
+
+/* ---- runtime ---------------------------------------------------------------------------- */
+
+typedef struct ebro_runtime ebro_runtime;
+typedef struct ebro_device ebro_device;
+typedef struct ebro_model ebro_model;
+typedef struct ebro_engine ebro_engine;
+typedef struct ebro_seq ebro_seq;
+
+typedef enum ebro_log_level {
+    EBRO_LOG_ERROR = 1,
+    EBRO_LOG_WARN = 2,
+    EBRO_LOG_INFO = 3,
+    EBRO_LOG_DEBUG = 4,
+    EBRO_LOG_TRACE = 5
+} ebro_log_level;
+
+typedef struct ebro_runtime_options {
+    size_t size;
+    /* Log sink; NULL: no log. May be called from any thread that uses the runtime. */
+    void (*log)(void *user, int32_t level, const char *text);
+    void *log_user;
+    int32_t log_level; /* 0: EBRO_LOG_WARN */
+    /* Allocation hook for host memory: p == NULL allocates, n == 0 frees, else reallocates.
+     * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. */
+    void *(*realloc)(void *user, void *p, size_t n);
+    void *realloc_user;
+    /* Folder that holds the backend modules; NULL: the folder of the Ebro library (or of the
+     * program it is linked into). Never the working directory unless named here. */
+    const char *module_dir;
+} ebro_runtime_options;
+
+EBRO_API int32_t ebro_runtime_open(const ebro_runtime_options *options, ebro_runtime **out,
+                                   ebro_error *err);
+/* Everything opened through the runtime must be closed before. */
+EBRO_API void ebro_runtime_close(ebro_runtime **runtime);
+
+/* ---- devices ---------------------------------------------------------------------------- */
+
+typedef struct ebro_device_info {
+    char name[32];        /* "CPU", "CUDA0", "ROCm0", "Vulkan0", ... */
+    char description[128];
+    char id[64];          /* stable: PCI address or UUID; "cpu" for the CPU */
+    char backend[32];     /* module, e.g. "cpu" */
+    uint64_t total_bytes; /* memory; 0: not known */
+    uint64_t free_bytes;
+} ebro_device_info;
+
+/* Writes up to `capacity` entries and sets *count to the number of devices there are. A module
+ * that is present but unusable is not an error: its reason goes to the log at level INFO. */
+EBRO_API int32_t ebro_device_list(ebro_runtime *runtime, ebro_device_info *out, uint32_t capacity,
+                                  uint32_t *count, ebro_error *err);
+/* `name`: a name or id as listed, without regard to case; NULL: the best device present. */
+EBRO_API int32_t ebro_device_open(ebro_runtime *runtime, const char *name, ebro_device **out,
+                                  ebro_error *err);
+EBRO_API void ebro_device_close(ebro_device **device);
+EBRO_API void ebro_device_get_info(const ebro_device *device, ebro_device_info *out);
+
+/* ---- model ------------------------------------------------------------------------------ */
+
+/* One file of a model folder that is already in memory. The bytes must stay valid and unchanged
+ * until the model is closed; `data` is best aligned to 64 bytes. */
+typedef struct ebro_file {
+    const char *name; /* "config.json", "model.safetensors", "tiktoken.model", ... */
+    const void *data;
+    size_t bytes;
+} ebro_file;
+
+typedef struct ebro_model_options {
+    size_t size;
+    /* Either a folder in the Hugging Face layout ... */
+    const char *path;
+    /* ... or the same files in memory (path NULL). The array itself is copied. */
+    const ebro_file *files;
+    uint32_t n_files;
+    /* eps of the norms on the query and key-value latents; 0: 1e-6, as in the published modelling
+     * code (some runtimes use rms_norm_eps, 1e-5). */
+    float latent_norm_eps;
+    /* Weigh experts by score + bias (the remote code published with the 48B) instead of score. */
+    int32_t biased_expert_weights;
+} ebro_model_options;
+
+/* Loads and checks configuration, tensors and tokenizer; weights stay in the mapped file. */
+EBRO_API int32_t ebro_model_open(ebro_runtime *runtime, const ebro_model_options *options,
+                                 ebro_model **out, ebro_error *err);
+EBRO_API void ebro_model_close(ebro_model **model);
+
+typedef struct ebro_model_info {
+    char architecture[32]; /* "kimi-linear" or "kimi-k3" */
+    uint32_t n_layers, n_kda_layers, n_mla_layers;
+    uint32_t hidden, vocab;
+    uint32_t max_context;  /* what the configuration states; 0: not stated */
+    uint64_t weight_bytes;
+    uint64_t state_bytes;         /* recurrent state of one sequence, f32, conv windows included */
+    uint64_t cache_row_elements;  /* latent cache elements per token over all MLA layers */
+} ebro_model_info;
+EBRO_API void ebro_model_get_info(const ebro_model *model, ebro_model_info *out);
+
+/* Text -> token ids. `special` != 0 reads special-token names in the text as control tokens; for
+ * anything that a user typed it must be 0. Sets *n to the number of ids; writes at most
+ * `capacity`, and returns INVALID (with *n set) when that is too few. */
+EBRO_API int32_t ebro_tokenize(const ebro_model *model, const char *text, size_t bytes,
+                               int32_t special, int32_t *ids, size_t capacity, size_t *n,
+                               ebro_error *err);
+/* Bytes of one token, not NUL-terminated, owned by the model; NULL for an unknown id. Special
+ * tokens give their names with *is_special = 1 (is_special may be NULL). */
+EBRO_API const char *ebro_token_bytes(const ebro_model *model, int32_t id, size_t *bytes,
+                                      int32_t *is_special);
+/* -1 where the model has none. */
+EBRO_API int32_t ebro_token_bos(const ebro_model *model);
+/* 1 where generation must stop after this token. */
+EBRO_API int32_t ebro_token_is_stop(const ebro_model *model, int32_t id);
+
+typedef struct ebro_chat_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+    const char *reasoning; /* assistant messages of models with a think channel; NULL: none */
+} ebro_chat_message;
+
+typedef struct ebro_chat_options {
+    size_t size;
+    int32_t thinking;            /* K3: open the think channel */
+    const char *thinking_effort; /* K3, with thinking: "low" ...; NULL: not stated */
+    int32_t no_generation_prompt;
+} ebro_chat_options;
+
+/* Renders a conversation with the model's own chat format straight into token ids: control tokens
+ * come from the format alone, message text is ordinary text. Capacity rule as ebro_tokenize. */
+EBRO_API int32_t ebro_chat_tokenize(const ebro_model *model, const ebro_chat_message *messages,
+                                    size_t n_messages, const ebro_chat_options *options,
+                                    int32_t *ids, size_t capacity, size_t *n, ebro_error *err);
+
+/* ---- engine ----------------------------------------------------------------------------- */
+
+typedef enum ebro_dtype {
+    EBRO_F32 = 0,
+    EBRO_F16 = 1,
+    EBRO_BF16 = 2,
+    EBRO_MXFP4 = 3, /* two e2m1 codes a byte, low nibble first; one e8m0 scale per 32 columns */
+    EBRO_U8 = 4,
+    EBRO_I32 = 5,
+    EBRO_I64 = 6,
+    EBRO_F64 = 7
+} ebro_dtype;
+
+typedef enum ebro_mla_form {
+    EBRO_MLA_AUTO = 0,
+    EBRO_MLA_EXPANDED = 1,
+    EBRO_MLA_ABSORBED = 2
+} ebro_mla_form;
+
+typedef struct ebro_engine_options {
+    size_t size;
+    uint32_t n_ctx;   /* tokens that a sequence can hold; 0: the model's maximum, at most 8192 */
+    uint32_t n_chunk; /* prefill tokens per step; 0: 512 */
+    /* Latent cache: EBRO_F32, EBRO_F16 or EBRO_BF16; -1: the device's default (f32 on the CPU,
+     * bf16 elsewhere). */
+    int32_t cache_dtype;
+    int32_t prefill_form; /* ebro_mla_form for steps with several rows per sequence */
+} ebro_engine_options;
+
+/* options may be NULL: all defaults, the device's cache dtype. Holds model and device: close it
+ * before them. */
+EBRO_API int32_t ebro_engine_open(ebro_model *model, ebro_device *device,
+                                  const ebro_engine_options *options, ebro_engine **out,
+                                  ebro_error *err);
+EBRO_API void ebro_engine_close(ebro_engine **engine);
+
+/* One sequence per engine for now; a second create is UNSUPPORTED. */
+EBRO_API int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err);
+EBRO_API void ebro_seq_destroy(ebro_seq **seq);
+/* Tokens evaluated so far, and appended but not yet evaluated. */
+EBRO_API uint32_t ebro_seq_length(const ebro_seq *seq);
+EBRO_API uint32_t ebro_seq_pending(const ebro_seq *seq);
+
+/* Queues tokens. `n_logits` asks for the logits of the last n_logits tokens of this call (0: none
+ * but the very last). A context that would overflow is INVALID, names both lengths and changes
+ * nothing. */
+EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
+                                 ebro_error *err);
+/* Evaluates one step: at most n_chunk queued tokens. Nothing queued: does nothing. After an error
+ * the sequence is unusable and must be destroyed. */
+EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
+/* Logits kept since the last append, oldest first: f32 [*rows, vocab], owned by the sequence, valid
+ * until the next append, step or destroy. INVALID while tokens are pending. */
+EBRO_API int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
+                                 ebro_error *err);
+
+typedef struct ebro_sampling {
+    size_t size;
+    float temperature; /* 0: greedy (ties: lower id) */
+    uint32_t top_k;    /* 0: off */
+    float top_p;       /* 0 or >= 1: off */
+    float min_p;       /* 0: off */
+    uint64_t seed;     /* the draw depends on seed and position alone */
+} ebro_sampling;
+
+/* Chooses a token from the last logits on the device. Does not append it. */
+EBRO_API int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *id,
+                                 ebro_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
