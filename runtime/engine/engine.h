@@ -1,0 +1,115 @@
+/* engine.h: the inside of an engine: one model on one device, its sequence, and the device memory
+ * of a step. */
+#ifndef EB_ENGINE_H
+#define EB_ENGINE_H
+
+#include "mem/cache.h"
+#include "model/load.h"
+#include "ops/ops.h"
+
+enum { EB_PAGE_TOKENS = 64, EB_DEFAULT_CHUNK = 512, EB_DEFAULT_CONTEXT = 8192 };
+
+/* The step block: everything that changes from token to token, in one memory that the host writes
+ * and the device reads, so that a recorded step need never be patched. */
+struct eb_step_block {
+    ebro_mem *mem;
+    ebro_span ids;                 /* i32 [n_chunk] */
+    ebro_span row_offsets;         /* i32 [2] */
+    ebro_span context;             /* i32 [1] */
+    ebro_span state_in, state_out; /* i32 [1] */
+    ebro_span page_table;          /* u64 [n_pages] */
+    ebro_span slot_table;          /* u64 [n_slots] */
+    ebro_span sampling;            /* ebro_sample_params [1] */
+};
+
+/* Activations of a step of at most n_chunk rows, f32. Parts that are never alive together share
+ * bytes: KDA, MLA and FFN each start from the same offset. */
+struct eb_workspace {
+    ebro_mem *mem;
+    ebro_mat residual[EBRO_MAX_SOURCES]; /* banked sums and the running one: [n_chunk][hidden] */
+    uint32_t n_residual;
+    ebro_mat mixed, normed; /* [n_chunk][hidden] */
+    /* KDA */
+    ebro_mat qkv[3], conv[3]; /* raw projections, after the convolution */
+    ebro_mat f_a, g_raw, beta_raw, gate_a, gate, kda_out;
+    ebro_span kda_work, step_scratch;
+    /* MLA */
+    ebro_mat q_a, q, kv, q_absorbed, latent_out, mla_out, mla_gate;
+    ebro_span mla_scratch;
+    /* FFN */
+    ebro_mat ffn_gate, ffn_up, latent_in, latent_sum, expert_ids, expert_weights;
+    ebro_span expert_offsets, expert_pairs, route_scratch, expert_scratch;
+    /* any time */
+    ebro_span linear_scratch;
+};
+
+struct ebro_seq {
+    struct ebro_engine *engine;
+    int32_t *tokens; /* all appended ones, [n_ctx] */
+    uint32_t n_tokens;
+    uint32_t n_done; /* evaluated */
+    uint32_t *pages; /* [n_pages] */
+    uint32_t n_pages;
+    uint32_t slot;
+    uint32_t logits_from; /* first position whose logits are kept */
+    ebro_mem *logits;     /* f32 [logits_capacity][vocab], READBACK */
+    uint32_t logits_rows, logits_capacity;
+    bool broken;
+};
+
+struct ebro_engine {
+    struct ebro_model *model;
+    struct ebro_device *device;
+    struct eb_alloc alloc;
+    struct eb_stream stream;
+    struct eb_weights *weights;
+    uint32_t n_ctx, n_chunk, max_pages;
+    int32_t prefill_form;
+    struct eb_cache cache;
+    struct eb_step_block step;
+    struct eb_workspace work;
+    ebro_mem *readback; /* i32: the sampled id */
+    struct ebro_seq *seq;
+};
+
+/* One step as the layer walk sees it. */
+struct eb_step {
+    ebro_rows rows;
+    uint32_t context;      /* tokens before the first row */
+    uint32_t first_logits; /* first row whose logits are wanted; rows.n_rows: none */
+    ebro_mat logits;       /* where those rows go: [rows.n_rows - first_logits][vocab] */
+};
+
+/* step.c */
+int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err);
+/* Reserves pages and writes the block for the next n tokens of the sequence. */
+int32_t eb_step_prepare(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, struct eb_step *out,
+                        ebro_error *err);
+
+/* workspace.c */
+int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err);
+
+/* forward.c: encodes one step on the engine's stream. */
+int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err);
+
+/* mixer.c: one layer's token mixer, from work.normed into `out` (+= when accumulate). */
+int32_t eb_forward_kda(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                       uint32_t kda_layer, ebro_mat out, bool accumulate, ebro_error *err);
+int32_t eb_forward_mla(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                       uint32_t mla_layer, ebro_mat out, bool accumulate, ebro_error *err);
+/* True where expanding the context costs fewer multiply-adds than absorbed attention. */
+bool eb_mla_expanded_pays(const struct eb_config *c, uint32_t rows, uint32_t context);
+
+/* ffn.c: dense FFN or MoE, from work.normed, added to `out`. */
+int32_t eb_forward_ffn(struct ebro_engine *e, uint32_t n_rows, uint32_t layer, ebro_mat out,
+                       ebro_error *err);
+
+/* One linear call with a single weight. */
+int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x, ebro_weight w,
+                          ebro_mat out, bool accumulate, ebro_error *err);
+int32_t eb_forward_norm(struct ebro_engine *e, uint32_t n_rows, uint32_t n_cols, ebro_mat x,
+                        const struct eb_tensor *weight, float eps, ebro_mat out, ebro_error *err);
+/* The mat that starts at row `first`. */
+ebro_mat eb_mat_from(ebro_mat m, uint32_t first);
+
+#endif

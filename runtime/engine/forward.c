@@ -1,0 +1,126 @@
+/* forward.c: the walk over the layers: embedding, residual stream, final norm and head. What
+ * happens inside a layer stands in mixer.c and ffn.c. */
+#include "engine/engine.h"
+
+ebro_mat eb_mat_from(ebro_mat m, uint32_t first) {
+    uint32_t size = eb_dtype_size(m.dtype);
+    m.offset += (uint64_t)first * m.stride * size;
+    return m;
+}
+
+int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x, ebro_weight w,
+                          ebro_mat out, bool accumulate, ebro_error *err) {
+    ebro_linear_args a = {.size = sizeof a,
+                          .x = x,
+                          .n_rows = n_rows,
+                          .n_items = 1,
+                          .n_batch = 1,
+                          .scratch = e->work.linear_scratch};
+    a.items[0] = (ebro_linear_item){.w = w, .out = out, .accumulate = accumulate};
+    return eb_op_linear(&e->stream, &a, err);
+}
+
+int32_t eb_forward_norm(struct ebro_engine *e, uint32_t n_rows, uint32_t n_cols, ebro_mat x,
+                        const struct eb_tensor *weight, float eps, ebro_mat out, ebro_error *err) {
+    ebro_rms_norm_args a = {.size = sizeof a,
+                            .x = x,
+                            .out = out,
+                            .weight = eb_vec(e->weights, weight),
+                            .n_rows = n_rows,
+                            .n_cols = n_cols,
+                            .eps = eps};
+    return eb_op_rms_norm(&e->stream, &a, err);
+}
+
+/* The residual stream of one step. With Attention Residuals, residual[0 .. n_banked) are the banked
+ * sums and residual[n_banked] the running one; banking just moves on to the next buffer. */
+struct residual {
+    uint32_t n_banked;
+    bool fresh; /* the running sum holds nothing yet: the next addend replaces it */
+};
+
+static int32_t mix(struct ebro_engine *e, const struct residual *r, struct eb_res_pair pair,
+                   uint32_t first, uint32_t n_rows, ebro_mat *out, ebro_error *err) {
+    struct eb_workspace *w = &e->work;
+    *out = eb_mat_from(w->residual[r->n_banked], first);
+    /* With nothing banked the mix is the running sum itself. */
+    if (r->n_banked == 0 || pair.proj == NULL) return EBRO_OK;
+    ebro_attn_res_mix_args a = {.size = sizeof a,
+                                .n_sources = r->n_banked + 1,
+                                .n_rows = n_rows,
+                                .n_cols = e->model->config.hidden_size,
+                                .norm_weight = eb_vec(e->weights, pair.norm),
+                                .proj = eb_vec(e->weights, pair.proj),
+                                .eps = e->model->config.rms_norm_eps,
+                                .out = w->mixed};
+    for (uint32_t i = 0; i <= r->n_banked; i++) {
+        a.sources[i] = eb_mat_from(w->residual[i], first);
+    }
+    *out = w->mixed;
+    return eb_op_attn_res_mix(&e->stream, &a, err);
+}
+
+static int32_t forward_layer(struct ebro_engine *e, const struct eb_step *step, uint32_t i,
+                             uint32_t *n_kda, uint32_t *n_mla, struct residual *r,
+                             ebro_error *err) {
+    const struct eb_config *c = &e->model->config;
+    const struct eb_layer *y = &e->model->layers[i];
+    struct eb_workspace *w = &e->work;
+    uint32_t n = step->rows.n_rows;
+    ebro_mat read = {0};
+
+    int32_t st = mix(e, r, y->attn_res, 0, n, &read, err);
+    if (st != EBRO_OK) return st;
+    st =
+        eb_forward_norm(e, n, c->hidden_size, read, y->input_norm, c->rms_norm_eps, w->normed, err);
+    if (st != EBRO_OK) return st;
+    if (c->attn_res_block != 0 && i % c->attn_res_block == 0) {
+        r->n_banked++;
+        r->fresh = true;
+    }
+    ebro_mat sum = w->residual[r->n_banked];
+    st = y->is_kda ? eb_forward_kda(e, step, i, (*n_kda)++, sum, !r->fresh, err)
+                   : eb_forward_mla(e, step, i, (*n_mla)++, sum, !r->fresh, err);
+    if (st != EBRO_OK) return st;
+    r->fresh = false;
+
+    if ((st = mix(e, r, y->ffn_res, 0, n, &read, err)) != EBRO_OK) return st;
+    st = eb_forward_norm(e, n, c->hidden_size, read, y->post_norm, c->rms_norm_eps, w->normed, err);
+    if (st != EBRO_OK) return st;
+    return eb_forward_ffn(e, n, i, sum, err);
+}
+
+/* Final mix, norm and head for the rows whose logits are wanted. */
+static int32_t forward_head(struct ebro_engine *e, const struct eb_step *step,
+                            const struct residual *r, ebro_error *err) {
+    const struct ebro_model *m = e->model;
+    uint32_t first = step->first_logits, n = step->rows.n_rows - first;
+    ebro_mat read = {0};
+    int32_t st = mix(e, r, m->output_res, first, n, &read, err);
+    if (st != EBRO_OK) return st;
+    st = eb_forward_norm(e, n, m->config.hidden_size, read, m->final_norm, m->config.rms_norm_eps,
+                         e->work.normed, err);
+    if (st != EBRO_OK) return st;
+    return eb_forward_linear(e, n, e->work.normed, eb_weight(e->weights, &m->lm_head), step->logits,
+                             false, err);
+}
+
+int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
+    const struct ebro_model *m = e->model;
+    struct residual r = {0};
+    ebro_embed_args embed = {.size = sizeof embed,
+                             .ids = e->step.ids,
+                             .n_rows = step->rows.n_rows,
+                             .table = eb_weight(e->weights, &m->embed),
+                             .out = e->work.residual[0]};
+    int32_t st = eb_op_embed(&e->stream, &embed, err);
+    if (st != EBRO_OK) return st;
+    uint32_t n_kda = 0, n_mla = 0;
+    for (uint32_t i = 0; i < m->config.n_layers; i++) {
+        st = forward_layer(e, step, i, &n_kda, &n_mla, &r, err);
+        if (st != EBRO_OK) return eb_while(err, st, "evaluating layer %u", i);
+    }
+    if (step->first_logits >= step->rows.n_rows) return EBRO_OK;
+    st = forward_head(e, step, &r, err);
+    return st == EBRO_OK ? st : eb_while(err, st, "computing logits");
+}
