@@ -246,13 +246,12 @@ double test_rel_max(const float *a, const double *ref, uint64_t n) {
 /* ---- random numbers --------------------------------------------------------------------- */
 
 uint64_t test_u64(struct test_rng *r) {
-    /* xorshift64*, started through an odd constant so that seed 0 works. */
-    uint64_t x = r->s != 0 ? r->s : 0x9e3779b97f4a7c15u;
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    r->s = x;
-    return x * 0x2545f4914f6cdd1du;
+    /* splitmix64: every seed is a good one, 0 and 1 included. */
+    r->s += 0x9e3779b97f4a7c15u;
+    uint64_t z = r->s;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
 }
 
 float test_uniform(struct test_rng *r, float lo, float hi) {
