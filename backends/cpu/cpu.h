@@ -193,8 +193,28 @@ static inline void cpu_axpy(float *restrict y, float s, const float *restrict x,
     for (uint64_t i = 0; i < n; i++) y[i] += s * x[i];
 }
 
-/* silu(g) * u or SiTU, as in ebro_act_mul_args. */
+/* One element of ebro_act_mul_args. */
 float cpu_act(int32_t kind, float beta, float beta2, float g, float u);
+
+/* ---- products --------------------------------------------------------------------------- */
+
+/* A weight matrix by pointers, for ops whose weights come from tables. */
+struct cpu_matrix {
+    const uint8_t *data;
+    const uint8_t *scale; /* MXFP4: u8 [rows][cols / 32] */
+    uint64_t stride;      /* elements between rows */
+    uint32_t rows, cols;
+    int32_t dtype;
+    int32_t transposed;
+};
+
+/* Batch b of a weight; w_batch_bytes as in ebro_linear_item. */
+struct cpu_matrix cpu_matrix_of(const ebro_weight *w, uint64_t batch, uint64_t w_batch_bytes);
+
+/* y = x W^T, or y += x W^T: x f32 [n_rows][inputs], y f32 [n_rows][outputs], no overlap. The order
+ * in which an element is summed does not depend on n_rows. */
+void cpu_product(const struct cpu_matrix *w, const float *x, uint64_t x_stride, uint64_t n_rows,
+                 float *y, uint64_t y_stride, int32_t accumulate);
 
 /* ---- ops -------------------------------------------------------------------------------- */
 
@@ -216,8 +236,7 @@ int32_t cpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_e
 int32_t cpu_state_copy(ebro_stream *s, const ebro_state_copy_args *a, ebro_error *err);
 int32_t cpu_rows_copy(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err);
 
-/* Scratch bytes, for these host numbers or smaller ones. Spans handed back are 64-byte aligned
- * within their allocation. */
+/* Bytes of scratch for these host numbers or smaller ones; 0 where the op needs none. */
 uint64_t cpu_scratch_linear(ebro_dev *dev, const ebro_linear_args *a);
 uint64_t cpu_scratch_kda_prep(ebro_dev *dev, const ebro_kda_prep_args *a);
 uint64_t cpu_scratch_kda_step(ebro_dev *dev, const ebro_kda_step_args *a);

@@ -1,0 +1,267 @@
+/* device.c: the CPU backend's table: probe, memory, streams, copies. Ops: op_*.c. */
+#include "cpu.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* ---- the machine ------------------------------------------------------------------------ */
+
+/* "MemAvailable:   123 kB" of /proc/meminfo in bytes; 0: not there. */
+static uint64_t meminfo(const char *key) {
+    char line[256];
+    uint64_t bytes = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    if (!f) return 0;
+    while (bytes == 0 && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':') {
+            bytes = strtoull(line + strlen(key) + 1, NULL, 10) * 1024u;
+        }
+    }
+    fclose(f);
+    return bytes;
+}
+
+static uint64_t total_memory(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && size > 0) return (uint64_t)pages * (uint64_t)size;
+    return meminfo("MemTotal");
+}
+
+/* What can be had without swapping; 0: not known. */
+static uint64_t free_memory(void) {
+    return meminfo("MemAvailable");
+}
+
+static void describe(char *out, size_t capacity) {
+    char line[256];
+    struct utsname u;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    out[0] = '\0';
+    while (f && out[0] == '\0' && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(out, capacity, "%s", value);
+    }
+    if (f) fclose(f);
+    if (out[0] == '\0') snprintf(out, capacity, "%s", uname(&u) >= 0 ? u.machine : "CPU");
+}
+
+static int32_t probe(const ebro_host *host, ebro_probe_result *out, uint32_t capacity,
+                     uint32_t *count, ebro_error *err) {
+    (void)host;
+    (void)err;
+    *count = 1;
+    if (capacity == 0) return EBRO_OK;
+    memset(&out[0], 0, sizeof out[0]);
+    snprintf(out[0].name, sizeof out[0].name, "CPU");
+    snprintf(out[0].id, sizeof out[0].id, "cpu");
+    describe(out[0].description, sizeof out[0].description);
+    out[0].total_bytes = total_memory();
+    out[0].free_bytes = free_memory();
+    return EBRO_OK;
+}
+
+/* ---- device ----------------------------------------------------------------------------- */
+
+static int32_t device_open(const ebro_host *host, uint32_t index,
+                           const ebro_device_options *options, ebro_dev **out, ebro_error *err) {
+    *out = NULL;
+    if (index != 0) {
+        return host->fail(err, EBRO_NO_DEVICE, "cpu: no device %" PRIu32 ", there is only 0",
+                          index);
+    }
+    ebro_dev *dev = host->realloc(host->user, NULL, sizeof *dev);
+    if (!dev) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *dev);
+    uint64_t mask = options ? options->caps_mask : 0;
+    uint64_t total = total_memory();
+    *dev = (ebro_dev){.host = host, .n_threads = CPU_MAX_THREADS};
+    dev->caps = (ebro_caps){
+        .size = sizeof dev->caps,
+        .bits = (uint64_t)EBRO_CAP_UNIFIED & ~mask,
+        .wave_min = 1,
+        .wave_max = 1,
+        .max_binding_bytes = total ? total : SIZE_MAX,
+        .max_alloc_bytes = total ? total : SIZE_MAX,
+        .mem_alignment = CPU_MIN_ALIGN,
+        .total_bytes = total,
+        .default_cache_dtype = EBRO_F32,
+        .n_threads = dev->n_threads,
+    };
+    *out = dev;
+    return EBRO_OK;
+}
+
+static void device_close(ebro_dev *dev) {
+    (void)dev->host->realloc(dev->host->user, dev, 0);
+}
+
+static void device_caps(ebro_dev *dev, ebro_caps *out) {
+    *out = dev->caps;
+    out->free_bytes = free_memory();
+}
+
+/* ---- memory ----------------------------------------------------------------------------- */
+
+static int32_t mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out,
+                         ebro_error *err) {
+    const ebro_host *host = dev->host;
+    const uint64_t extra = sizeof(ebro_mem) + CPU_ALIGN; /* the head, and room to align */
+    uint64_t available = free_memory();
+    (void)kind; /* all memory is mapped */
+    *out = NULL;
+    /* The system would promise more than it has and take it back by killing the process. */
+    if (bytes > SIZE_MAX - extra || (available > 0 && bytes > available)) {
+        return host->fail(err, EBRO_NOMEM_DEVICE,
+                          "cpu: %" PRIu64 " bytes wanted, %" PRIu64 " are free", bytes, available);
+    }
+    ebro_mem *mem = host->realloc(host->user, NULL, (size_t)(bytes + extra));
+    if (!mem) {
+        return host->fail(err, EBRO_NOMEM_DEVICE,
+                          "cpu: %" PRIu64 " bytes wanted, refused with %" PRIu64 " free", bytes,
+                          available);
+    }
+    uint8_t *data = (uint8_t *)(mem + 1);
+    data += (CPU_ALIGN - (uintptr_t)data % CPU_ALIGN) % CPU_ALIGN;
+    *mem = (ebro_mem){.bytes = bytes, .address = (uintptr_t)data, .host = data};
+    *out = mem;
+    return EBRO_OK;
+}
+
+static int32_t mem_import(ebro_dev *dev, const void *data, uint64_t bytes, ebro_mem **out,
+                          ebro_error *err) {
+    const ebro_host *host = dev->host;
+    *out = NULL;
+    if (data == NULL || (uintptr_t)data % CPU_MIN_ALIGN != 0) {
+        return host->fail(err, EBRO_INVALID, "cpu: import of %p, which is not aligned to %d bytes",
+                          data, (int)CPU_MIN_ALIGN);
+    }
+    ebro_mem *mem = host->realloc(host->user, NULL, sizeof *mem);
+    if (!mem) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *mem);
+    /* Ops only read what was imported; ebro_mem has no const twin. */
+    uintptr_t address = (uintptr_t)data;
+    *mem = (ebro_mem){.bytes = bytes, .address = address, .host = (void *)address};
+    *out = mem;
+    return EBRO_OK;
+}
+
+static void mem_free(ebro_dev *dev, ebro_mem *mem) {
+    (void)dev->host->realloc(dev->host->user, mem, 0);
+}
+
+/* ---- streams: work is done when the call returns ---------------------------------------- */
+
+static int32_t stream_open(ebro_dev *dev, ebro_stream **out, ebro_error *err) {
+    ebro_stream *s = dev->host->realloc(dev->host->user, NULL, sizeof *s);
+    *out = s;
+    if (!s) return dev->host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *s);
+    *s = (ebro_stream){.dev = dev};
+    return EBRO_OK;
+}
+
+static void stream_close(ebro_stream *s) {
+    (void)s->dev->host->realloc(s->dev->host->user, s, 0);
+}
+
+static int32_t copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
+    (void)s;
+    (void)err;
+    if (a->bytes == 0) return EBRO_OK;
+    memmove(a->dst.mem ? eb_at(a->dst) : a->dst_host, a->src.mem ? eb_at(a->src) : a->src_host,
+            (size_t)a->bytes);
+    return EBRO_OK;
+}
+
+static int32_t fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err) {
+    (void)s;
+    (void)err;
+    memset(eb_at(dst), value, (size_t)bytes);
+    return EBRO_OK;
+}
+
+static int32_t submit(ebro_stream *s, uint64_t *ticket, ebro_error *err) {
+    (void)err;
+    *ticket = ++s->ticket;
+    return EBRO_OK;
+}
+
+static int32_t wait_ticket(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns, ebro_error *err) {
+    (void)timeout_ns;
+    if (ticket <= s->ticket) return EBRO_OK;
+    return s->dev->host->fail(err, EBRO_INVALID,
+                              "cpu: wait for ticket %" PRIu64 ", the last one is %" PRIu64, ticket,
+                              s->ticket);
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static uint64_t scratch_bytes(ebro_dev *dev, ebro_op op, const void *args) {
+    switch (op) {
+        case EBRO_OP_LINEAR:
+            return cpu_scratch_linear(dev, args);
+        case EBRO_OP_KDA_PREP:
+            return cpu_scratch_kda_prep(dev, args);
+        case EBRO_OP_KDA_STEP:
+            return cpu_scratch_kda_step(dev, args);
+        case EBRO_OP_MLA_PREFILL:
+            return cpu_scratch_mla_prefill(dev, args);
+        case EBRO_OP_MLA_DECODE:
+            return cpu_scratch_mla_decode(dev, args);
+        case EBRO_OP_MOE_ROUTE:
+            return cpu_scratch_moe_route(dev, args);
+        case EBRO_OP_MOE_EXPERTS:
+            return cpu_scratch_moe_experts(dev, args);
+        default:
+            return 0;
+    }
+}
+
+static const ebro_backend table = {
+    .size = sizeof table,
+    .abi = EBRO_BACKEND_ABI,
+    .name = "cpu",
+    .probe = probe,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_caps = device_caps,
+    .mem_alloc = mem_alloc,
+    .mem_free = mem_free,
+    .mem_import = mem_import,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .copy = copy,
+    .fill = fill,
+    .submit = submit,
+    .wait = wait_ticket,
+    .scratch_bytes = scratch_bytes,
+    .embed = cpu_embed,
+    .sample = cpu_sample,
+    .rms_norm = cpu_rms_norm,
+    .linear = cpu_linear,
+    .act_mul = cpu_act_mul,
+    .kda_conv = cpu_kda_conv,
+    .kda_prep = cpu_kda_prep,
+    .kda_recur = cpu_kda_recur,
+    .kda_step = cpu_kda_step,
+    .mla_append = cpu_mla_append,
+    .mla_prefill = cpu_mla_prefill,
+    .mla_decode = cpu_mla_decode,
+    .moe_route = cpu_moe_route,
+    .moe_experts = cpu_moe_experts,
+    .attn_res_mix = cpu_attn_res_mix,
+    .state_copy = cpu_state_copy,
+    .rows_copy = cpu_rows_copy,
+};
+
+EBRO_API int32_t ebro_backend_entry(uint32_t abi, const ebro_host *host, const ebro_backend **out);
+
+int32_t ebro_backend_entry(uint32_t abi, const ebro_host *host, const ebro_backend **out) {
+    (void)host;
+    if (abi != EBRO_BACKEND_ABI) return EBRO_UNSUPPORTED;
+    *out = &table;
+    return EBRO_OK;
+}
