@@ -1,6 +1,6 @@
 /* demo.S: the files of the demo model as read-only data of the program. Symbols are hidden; each
- * file <stem> has ebro_demo_<stem> and ebro_demo_<stem>_end. The weights are aligned so that they
- * can be used where they are. */
+ * file <stem> has ebro_demo_<stem> (bytes) and ebro_demo_<stem>_bytes (u64, how many). Aligned so
+ * that the weights can be used where they are. */
     .section .rodata.ebro_demo, "a"
 
     .macro embed stem, file
@@ -10,12 +10,15 @@
     .type ebro_demo_\stem, STT_OBJECT
 ebro_demo_\stem:
     .incbin "\file"
-    .globl ebro_demo_\stem\()_end
-    .hidden ebro_demo_\stem\()_end
-    .type ebro_demo_\stem\()_end, STT_OBJECT
-ebro_demo_\stem\()_end:
-    .size ebro_demo_\stem, ebro_demo_\stem\()_end - ebro_demo_\stem
-    .byte 0
+.Lend_\stem:
+    .size ebro_demo_\stem, .Lend_\stem - ebro_demo_\stem
+    .balign 8
+    .globl ebro_demo_\stem\()_bytes
+    .hidden ebro_demo_\stem\()_bytes
+    .type ebro_demo_\stem\()_bytes, STT_OBJECT
+    .size ebro_demo_\stem\()_bytes, 8
+ebro_demo_\stem\()_bytes:
+    .quad .Lend_\stem - ebro_demo_\stem
     .endm
 
     embed config, "config.json"

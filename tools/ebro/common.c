@@ -1,0 +1,302 @@
+/* common.c: see common.h. The demo model that is used without -m is linked into the program by
+ * model/demo/demo.S. */
+#include "common.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+extern const unsigned char ebro_demo_config[], ebro_demo_generation_config[],
+    ebro_demo_tokenizer_config[], ebro_demo_tiktoken[], ebro_demo_weights[];
+extern const uint64_t ebro_demo_config_bytes, ebro_demo_generation_config_bytes,
+    ebro_demo_tokenizer_config_bytes, ebro_demo_tiktoken_bytes, ebro_demo_weights_bytes;
+
+/* ---- options ---------------------------------------------------------------------------- */
+
+static const struct eb_choice cache_dtypes[] = {
+    {"f32", EBRO_F32}, {"f16", EBRO_F16}, {"bf16", EBRO_BF16}, {NULL, 0}};
+static const struct eb_choice mla_forms[] = {{"auto", EBRO_MLA_AUTO},
+                                             {"expanded", EBRO_MLA_EXPANDED},
+                                             {"absorbed", EBRO_MLA_ABSORBED},
+                                             {NULL, 0}};
+
+static const struct eb_arg model_args[] = {
+    {.name = "-m",
+     .alias = "--model",
+     .env = "EBRO_MODEL",
+     .meta = "MODEL",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, model),
+     .help = "folder in the Hugging Face layout (config.json,\n"
+             "*.safetensors, tiktoken.model, ...); without it the\n"
+             "small demo model inside the program is used"},
+    {.name = "-dev",
+     .alias = "--device",
+     .env = "EBRO_DEVICE",
+     .meta = "DEV",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, device),
+     .help = "name or id of a device, see `ebro devices`; default:\nthe best one present"},
+    {.name = "-c",
+     .alias = "--ctx-size",
+     .env = "EBRO_CTX",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1u << 30,
+     .offset = offsetof(struct eb_options, n_ctx),
+     .help = "tokens that prompt and answer can hold together;\n"
+             "default: the model's maximum, at most 8192"},
+    {.name = "-ub",
+     .alias = "--ubatch-size",
+     .env = "EBRO_UBATCH",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1u << 20,
+     .offset = offsetof(struct eb_options, n_chunk),
+     .help = "tokens of the prompt per step; default: 512"},
+    {.name = "-ctk",
+     .alias = "--cache-type-k",
+     .env = "EBRO_CTK",
+     .meta = "TYPE",
+     .kind = EB_ARG_CHOICE,
+     .choices = cache_dtypes,
+     .offset = offsetof(struct eb_options, cache_dtype),
+     .help = "latent cache: f32, f16 or bf16; default: f32 on the\nCPU, bf16 elsewhere"},
+    {.name = "--mla",
+     .env = "EBRO_MLA",
+     .meta = "FORM",
+     .kind = EB_ARG_CHOICE,
+     .choices = mla_forms,
+     .offset = offsetof(struct eb_options, mla_form),
+     .help = "attention over the latent cache while the prompt is\n"
+             "read: auto, expanded or absorbed; default: auto"},
+};
+const struct eb_arg_group eb_model_args = {"Model and device", model_args,
+                                           sizeof model_args / sizeof *model_args};
+
+static const struct eb_arg log_args[] = {
+    {.name = "--log",
+     .env = "EBRO_LOG",
+     .meta = "LEVEL",
+     .kind = EB_ARG_UINT,
+     .max = 5,
+     .offset = offsetof(struct eb_options, log),
+     .help = "messages on stderr: 0 none, 1 errors, 2 warnings,\n"
+             "3 information, 4 debug, 5 trace; default: 2"},
+};
+const struct eb_arg_group eb_log_args = {"Messages", log_args, sizeof log_args / sizeof *log_args};
+
+void eb_options_init(struct eb_options *o) {
+    *o = (struct eb_options){.cache_dtype = -1,
+                             .mla_form = EBRO_MLA_AUTO,
+                             .log = EBRO_LOG_WARN,
+                             .n_predict = 256,
+                             .top_p = 1.0,
+                             .n_last = 1};
+}
+
+int eb_command_options(const char *command, const char *usage, const struct eb_arg_group *groups,
+                       size_t n_groups, int argc, char **argv, struct eb_options *o) {
+    char text[512];
+    eb_options_init(o);
+    switch (eb_args_parse(groups, n_groups, argc, argv, o, text, sizeof text)) {
+        case EB_ARGS_OK:
+            return -1;
+        case EB_ARGS_HELP:
+            fputs(usage, stdout);
+            eb_args_print(stdout, groups, n_groups);
+            puts("\nIn brackets: the environment variable that sets the same; the option wins.");
+            return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
+        case EB_ARGS_WRONG:
+            break;
+    }
+    eb_complain("%s (`ebro %s --help` lists the options)", text, command);
+    return EB_EXIT_USAGE;
+}
+
+/* ---- messages --------------------------------------------------------------------------- */
+
+void eb_complain(const char *fmt, ...) {
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
+    fprintf(stderr, "ebro: %s\n", text);
+}
+
+int eb_exit_code(int32_t status) {
+    switch (status) {
+        case EBRO_OK:
+            return EB_EXIT_OK;
+        case EBRO_INVALID:
+        case EBRO_IO:
+            return EB_EXIT_USAGE;
+        case EBRO_UNSUPPORTED:
+        case EBRO_FORMAT:
+            return EB_EXIT_MODEL;
+        case EBRO_NO_DEVICE:
+            return EB_EXIT_DEVICE;
+        case EBRO_NOMEM_HOST:
+        case EBRO_NOMEM_DEVICE:
+            return EB_EXIT_MEMORY;
+        case EBRO_DEVICE_LOST:
+        case EBRO_TIMEOUT:
+            return EB_EXIT_LOST;
+        case EBRO_NUMERIC:
+            return EB_EXIT_NUMERIC;
+        case EBRO_CANCELLED:
+            return EB_EXIT_INTERRUPTED;
+        default:
+            return EB_EXIT_INTERNAL;
+    }
+}
+
+int eb_complain_error(const ebro_error *err) {
+    eb_complain("%s", err->text[0] ? err->text : ebro_status_name(err->status));
+    return eb_exit_code(err->status);
+}
+
+bool eb_flush_stdout(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return true;
+    if (errno != EPIPE) eb_complain("cannot write to standard output: %s", strerror(errno));
+    return false;
+}
+
+static void log_to_stderr(void *user, int32_t level, const char *text) {
+    static const char *const names[] = {"", "error", "warning", "info", "debug", "trace"};
+    (void)user;
+    fprintf(stderr, "ebro: [%s] %s\n", level >= 1 && level <= 5 ? names[level] : "log", text);
+}
+
+/* ---- session ---------------------------------------------------------------------------- */
+
+int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err) {
+    ebro_runtime_options options = {.size = sizeof options};
+    if (o->log > 0) {
+        options.log = log_to_stderr;
+        options.log_level = (int32_t)o->log;
+    }
+    return ebro_runtime_open(&options, out, err);
+}
+
+static int32_t open_model(struct eb_session *s, const char *path, ebro_error *err) {
+    const ebro_file demo[] = {
+        {"config.json", ebro_demo_config, (size_t)ebro_demo_config_bytes},
+        {"generation_config.json", ebro_demo_generation_config,
+         (size_t)ebro_demo_generation_config_bytes},
+        {"tokenizer_config.json", ebro_demo_tokenizer_config,
+         (size_t)ebro_demo_tokenizer_config_bytes},
+        {"tiktoken.model", ebro_demo_tiktoken, (size_t)ebro_demo_tiktoken_bytes},
+        {"model.safetensors", ebro_demo_weights, (size_t)ebro_demo_weights_bytes},
+    };
+    ebro_model_options options = {.size = sizeof options, .path = path};
+    if (!path) {
+        options.files = demo;
+        options.n_files = sizeof demo / sizeof *demo;
+    }
+    return ebro_model_open(s->runtime, &options, &s->model, err);
+}
+
+int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
+    ebro_error err = {0};
+    if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
+    if (ebro_device_open(s->runtime, o->device, &s->device, &err) != EBRO_OK)
+        return eb_complain_error(&err);
+    ebro_device_get_info(s->device, &s->device_info);
+    if (open_model(s, o->model, &err) != EBRO_OK) {
+        /* whatever is wrong with a path that was given as a model makes it no model */
+        int code = eb_complain_error(&err);
+        return code == EB_EXIT_USAGE ? EB_EXIT_MODEL : code;
+    }
+    ebro_model_get_info(s->model, &s->model_info);
+    return EB_EXIT_OK;
+}
+
+int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
+    enum { DEFAULT_CTX = 8192 };
+    ebro_error err = {0};
+    /* The engine's own defaults, spelled out: the summary names what is used. */
+    s->cache_dtype = o->cache_dtype;
+    if (s->cache_dtype < 0)
+        s->cache_dtype = strcmp(s->device_info.backend, "cpu") == 0 ? EBRO_F32 : EBRO_BF16;
+    uint32_t max = s->model_info.max_context;
+    s->n_ctx = o->n_ctx ? (uint32_t)o->n_ctx : max && max < DEFAULT_CTX ? max : DEFAULT_CTX;
+    ebro_engine_options options = {.size = sizeof options,
+                                   .n_ctx = s->n_ctx,
+                                   .n_chunk = (uint32_t)o->n_chunk,
+                                   .cache_dtype = s->cache_dtype,
+                                   .prefill_form = o->mla_form};
+    if (ebro_engine_open(s->model, s->device, &options, &s->engine, &err) != EBRO_OK)
+        return eb_complain_error(&err);
+    if (ebro_seq_create(s->engine, &s->seq, &err) != EBRO_OK) return eb_complain_error(&err);
+    return EB_EXIT_OK;
+}
+
+void eb_session_close(struct eb_session *s) {
+    ebro_seq_destroy(&s->seq);
+    ebro_engine_close(&s->engine);
+    ebro_model_close(&s->model);
+    ebro_device_close(&s->device);
+    ebro_runtime_close(&s->runtime);
+}
+
+int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
+                      struct eb_tokens *out) {
+    ebro_error err = {0};
+    /* a token holds one byte at least */
+    size_t capacity = bytes + 1;
+    if (capacity > SIZE_MAX / sizeof *out->ids ||
+        !(out->ids = malloc(capacity * sizeof *out->ids))) {
+        eb_complain("out of memory for the tokens of a prompt of %zu bytes", bytes);
+        return EB_EXIT_MEMORY;
+    }
+    out->n = 0;
+    int32_t bos = ebro_token_bos(model);
+    if (bos >= 0) out->ids[out->n++] = bos;
+    size_t n = 0;
+    if (ebro_tokenize(model, text, bytes, 0, out->ids + out->n, capacity - out->n, &n, &err) !=
+        EBRO_OK)
+        return eb_complain_error(&err);
+    out->n += n;
+    return EB_EXIT_OK;
+}
+
+int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt) {
+    const double begin = eb_seconds(), patience = 0.5;
+    const uint32_t total = ebro_seq_pending(s->seq);
+    bool shown = false;
+    for (uint32_t left; (left = ebro_seq_pending(s->seq)) > 0 && !(interrupt && *interrupt);) {
+        ebro_error err = {0};
+        if (left < total && eb_seconds() - begin > patience && isatty(STDERR_FILENO)) {
+            fprintf(stderr, "\rprompt: %u of %u tokens", total - left, total);
+            shown = true;
+        }
+        if (ebro_engine_step(s->engine, &err) != EBRO_OK) {
+            if (shown) fputs("\r\033[K", stderr);
+            return eb_complain_error(&err);
+        }
+    }
+    if (shown) fputs("\r\033[K", stderr);
+    return EB_EXIT_OK;
+}
+
+const char *eb_cache_dtype_name(int32_t dtype) {
+    for (const struct eb_choice *c = cache_dtypes; c->name; c++)
+        if (c->value == dtype) return c->name;
+    return "?";
+}
+
+double eb_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}

@@ -1,0 +1,119 @@
+/* common.h: what the commands share: their options, exit codes, messages, and opening runtime,
+ * device, model and engine. Uses the public API alone. */
+#ifndef EB_COMMON_H
+#define EB_COMMON_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "args.h"
+#include "ebro/ebro.h"
+
+#if defined(__GNUC__)
+#define EB_CLI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define EB_CLI_PRINTF(fmt, args)
+#endif
+
+enum {
+    EB_EXIT_OK = 0,
+    EB_EXIT_USAGE = 1,   /* wrong request, or a file that cannot be read or written */
+    EB_EXIT_MODEL = 2,   /* the model is invalid or not supported */
+    EB_EXIT_DEVICE = 3,  /* no such device or backend */
+    EB_EXIT_MEMORY = 4,  /* out of memory */
+    EB_EXIT_LOST = 5,    /* the device was lost or does not answer */
+    EB_EXIT_NUMERIC = 6, /* numerical failure */
+    EB_EXIT_INTERNAL = 70,
+    EB_EXIT_INTERRUPTED = 130
+};
+
+/* Every option of every command; each command offers some of them. */
+struct eb_options {
+    /* model and device */
+    const char *model, *device; /* NULL: the embedded demo, the best device */
+    uint64_t n_ctx, n_chunk;    /* 0: default */
+    int32_t cache_dtype;        /* ebro_dtype; -1: the device's default */
+    int32_t mla_form;
+    uint64_t log;
+    /* prompt */
+    const char *prompt, *system, *ids;
+    bool chat, think;
+    enum eb_arg_from prompt_from, system_from, ids_from, think_from;
+    /* generation */
+    uint64_t n_predict, top_k, seed;
+    double temperature, top_p, min_p;
+    /* results */
+    uint64_t n_last;
+    const char *out;
+    bool json;
+};
+
+/* Defaults of all of them. */
+void eb_options_init(struct eb_options *o);
+
+/* "Model and device", for commands that open a model. */
+extern const struct eb_arg_group eb_model_args;
+/* "Messages": how much is logged. */
+extern const struct eb_arg_group eb_log_args;
+
+/* Reads a command's options. Returns -1 to go on, else the exit code: help was printed or a mistake
+ * reported. `usage` is the head of the help. */
+int eb_command_options(const char *command, const char *usage, const struct eb_arg_group *groups,
+                       size_t n_groups, int argc, char **argv, struct eb_options *o);
+
+/* One line on stderr, "ebro: ...". Control characters become blanks. */
+void eb_complain(const char *fmt, ...) EB_CLI_PRINTF(1, 2);
+/* Complains with the error's text and returns the exit code. */
+int eb_complain_error(const ebro_error *err);
+int eb_exit_code(int32_t status);
+
+/* Flushes stdout. A closed pipe is silent, any other failure is reported; false either way. */
+bool eb_flush_stdout(void);
+
+/* A runtime whose log goes to stderr. */
+int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err);
+
+/* Everything between a prompt and its logits. Zero it first; eb_session_close may follow any time.
+ */
+struct eb_session {
+    ebro_runtime *runtime;
+    ebro_device *device;
+    ebro_model *model;
+    ebro_engine *engine;
+    ebro_seq *seq;
+    ebro_model_info model_info;
+    ebro_device_info device_info;
+    int32_t cache_dtype; /* never -1 */
+    uint32_t n_ctx;
+};
+
+/* Runtime, device, model; then engine and sequence. They return an exit code and have complained
+ * unless it is EB_EXIT_OK. */
+int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
+int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
+void eb_session_close(struct eb_session *s);
+
+/* Token ids in memory of their own (free ids). */
+struct eb_tokens {
+    int32_t *ids;
+    size_t n;
+};
+/* [BOS], where the model has one, then the text as ordinary text. */
+int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
+                      struct eb_tokens *out);
+
+/* Evaluates all that is queued, showing progress on a terminal when it takes long. Stops early,
+ * with tokens still pending, once *interrupt is not 0 (NULL: never). */
+int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt);
+
+const char *eb_cache_dtype_name(int32_t dtype);
+double eb_seconds(void); /* a monotonic clock */
+
+/* The commands: argv[0] is the first argument after the command's name. They return exit codes. */
+int eb_cmd_run(int argc, char **argv);
+int eb_cmd_logits(int argc, char **argv);
+int eb_cmd_devices(int argc, char **argv);
+
+#endif
