@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# test.sh: installs what is missing, builds, tests. With --all also: the tests under the address and
+# undefined-behaviour sanitizers, a build with Clang, public headers alone as C11 and C++, formatting,
+# and short fuzz runs. The last line is "N passed, M failed, K skipped", over all of it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/setup.sh
+forget_settings
+
+all=0
+case "${1-}" in
+    "") ;;
+    --all) all=1 ;;
+    *)
+        echo "usage: tools/test.sh [--all]" >&2
+        exit 1
+        ;;
+esac
+
+passed=0 failed=0 skipped=0
+failures=()
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    failed=$((failed + 1))
+    failures+=("$1")
+}
+
+# stage NAME COMMAND...: runs it with its time.
+stage() {
+    local name=$1 start=$SECONDS
+    shift
+    say "$name"
+    "$@"
+    printf '== %s: %s minutes\n\n' "$name" "$(awk -v s=$((SECONDS - start)) 'BEGIN { printf "%.1f", s / 60 }')"
+}
+
+# build FOLDER LABEL [CMake options]
+build() {
+    local folder=$1 label=$2
+    shift 2
+    if configure "$folder" -DEBRO_TESTS=ON -DEBRO_WERROR=ON "$@" >"$work/configure" 2>&1 &&
+        cmake --build "$folder" --parallel "$(jobs)"; then
+        return 0
+    fi
+    tail -n 40 "$work/configure"
+    fail "$label: does not build"
+    return 1
+}
+
+# Counts the cases of a verbose ctest log, where every program speaks TAP. A program that was not
+# seen to end well, ran no case, or ran fewer than it had announced is a failure by itself, so that a
+# crash can never pass for success. Prints "passed failed skipped", then one line per failure.
+count_cases() {
+    awk -v label="$2" '
+        function note(text) { failed++; notes[++n_notes] = label ": " text }
+        match($0, /^[0-9]+: /) {
+            t = substr($0, 1, RLENGTH - 2)
+            line = substr($0, RLENGTH + 1)
+            if (line ~ /^1\.\.[0-9]+ *$/) plan[t] += substr(line, 4)
+            else if (line ~ /^(not )?ok [0-9]+/) {
+                if (line !~ /^not ok 0/) seen[t]++
+                if (line ~ /# SKIP/) skipped++
+                else if (line ~ /^ok/) passed++
+                else { bad[t]++; note(name[t] ": " line) }
+            }
+        }
+        /^ +Start +[0-9]+: / { t = $2; sub(/:$/, "", t); name[t] = $3; known[t] = 1 }
+        / Test +#[0-9]+: / {
+            match($0, /#[0-9]+:/)
+            t = substr($0, RSTART + 1, RLENGTH - 2)
+            rest = substr($0, RSTART + RLENGTH)
+            ended[t] = 1
+            if (rest !~ / Passed /) {
+                if (!bad[t]) { bad[t]++; sub(/^ +/, "", rest); gsub(/\.\.\.+/, " ", rest); note(rest) }
+            }
+        }
+        END {
+            for (t in known) {
+                if (!ended[t]) note(name[t] ": did not end")
+                else if (seen[t] + 0 == 0 && !bad[t]) note(name[t] ": ran no test")
+                else if (seen[t] + 0 < plan[t] + 0 && !bad[t])
+                    note(name[t] ": ran " (seen[t] + 0) " of " plan[t] " tests")
+                total++
+            }
+            if (total + 0 == 0) note("no test program ran")
+            print passed + 0, failed + 0, skipped + 0
+            for (i = 1; i <= n_notes; i++) print notes[i]
+        }' "$1"
+}
+
+# run_tests FOLDER LABEL
+run_tests() {
+    local log="$work/ctest" rc=0 p f s line
+    (cd "$1" && CMOCKA_MESSAGE_OUTPUT=TAP ctest -V --no-tests=error -j "$(jobs)") >"$log" 2>&1 || rc=$?
+    count_cases "$log" "$2" >"$work/count"
+    {
+        read -r p f s
+        while IFS= read -r line; do failures+=("$line"); done
+    } <"$work/count"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    grep -E '^ *[0-9]+/[0-9]+ Test +#' "$log" || true
+    # why tests were skipped, and all that a failing one said
+    grep -E '# SKIP' "$log" | sed 's/^[0-9]*: not ok [0-9]* # SKIP/skipped:/; s/^[0-9]*: ok [0-9]* # SKIP/skipped:/' || true
+    if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then fail "$2: ctest ended with $rc"; fi
+    if [ "$rc" -ne 0 ] || [ "$f" -ne 0 ]; then sed 's/^/  | /' "$log" | tail -n 400; fi
+    printf '%s: %s passed, %s failed, %s skipped\n' "$2" "$p" "$f" "$s"
+}
+
+plain() { if build build gcc; then run_tests build gcc; fi; }
+
+sanitized() {
+    if build build-san sanitizers -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=address,undefined; then
+        ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+            run_tests build-san sanitizers
+    fi
+}
+
+# Builds everything with Clang, with the fuzz programs, and runs each of those for a short while.
+clang_and_fuzz() {
+    build build-clang clang -DCMAKE_C_COMPILER=clang -DEBRO_FUZZ=ON || return 0
+    passed=$((passed + 1))
+    local program name found=0 seconds=20
+    for program in build-clang/tests/fuzz_* build-clang/fuzz_*; do
+        if [ ! -f "$program" ] || [ ! -x "$program" ]; then continue; fi
+        found=1
+        name=${program##*/}
+        mkdir -p "$work/$name"
+        if (cd "$work/$name" && "$OLDPWD/$program" -max_total_time=$seconds -timeout=10 \
+            -rss_limit_mb=2048 -print_final_stats=1 .) >"$work/fuzz.log" 2>&1; then
+            passed=$((passed + 1))
+            printf '%s: %s inputs in %s s\n' "$name" \
+                "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/fuzz.log")" "$seconds"
+        else
+            tail -n 60 "$work/fuzz.log"
+            fail "fuzz: $name"
+        fi
+    done
+    if [ $found -eq 0 ]; then fail "fuzz: no fuzz program was built"; fi
+}
+
+headers() {
+    local header language
+    for header in runtime/include/ebro/*.h; do
+        for language in c:c11 c++:c++11; do
+            if clang -x "${language%%:*}" -std="${language##*:}" -fsyntax-only -Wall -Wextra \
+                -Wno-pragma-once-outside-header -pedantic -Werror "$header"; then
+                passed=$((passed + 1))
+            else
+                fail "$header does not compile alone as ${language##*:}"
+            fi
+        done
+    done
+}
+
+# Other versions format differently.
+format() {
+    if ! clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+        echo "skipped: formatting is checked with clang-format 14 alone, which is not here"
+        skipped=$((skipped + 1))
+    elif find runtime backends model tests tools \( -name '*.c' -o -name '*.h' \) -print0 |
+        xargs -0 clang-format --dry-run --Werror; then
+        passed=$((passed + 1))
+    else
+        fail "format: run clang-format -i on the files named above"
+    fi
+}
+
+packages=(gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libcmocka-dev)
+if [ $all -eq 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
+need "${packages[@]}"
+
+stage "build and tests" plain
+if [ $all -eq 1 ]; then
+    stage "build and tests with sanitizers" sanitized
+    stage "headers alone" headers
+    stage "formatting" format
+    stage "build with Clang, fuzz runs" clang_and_fuzz
+fi
+
+if [ ${#failures[@]} -gt 0 ]; then printf 'FAILED %s\n' "${failures[@]}"; fi
+printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
