@@ -3,6 +3,8 @@
  *
  * Weights are widened to f32 a tile at a time and used for up to N_GROUP rows of x, which stay in
  * the second-level cache meanwhile. */
+#include <stdbool.h>
+
 #include "cpu.h"
 
 enum {
@@ -15,17 +17,25 @@ enum {
     MX_CHUNK = N_CHUNK / EBRO_MX_GROUP
 };
 
-static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+/* clang-format off */
+/* Both values of a byte of codes, [byte][low nibble, high nibble]. */
+#define HIGH(h)                                         \
+    {0.0f, h}, {0.5f, h}, {1.0f, h}, {1.5f, h},         \
+    {2.0f, h}, {3.0f, h}, {4.0f, h}, {6.0f, h},         \
+    {-0.0f, h}, {-0.5f, h}, {-1.0f, h}, {-1.5f, h},     \
+    {-2.0f, h}, {-3.0f, h}, {-4.0f, h}, {-6.0f, h}
+static const float e2m1[256][2] = {
+    HIGH(0.0f), HIGH(0.5f), HIGH(1.0f), HIGH(1.5f),
+    HIGH(2.0f), HIGH(3.0f), HIGH(4.0f), HIGH(6.0f),
+    HIGH(-0.0f), HIGH(-0.5f), HIGH(-1.0f), HIGH(-1.5f),
+    HIGH(-2.0f), HIGH(-3.0f), HIGH(-4.0f), HIGH(-6.0f)};
+#undef HIGH
+/* clang-format on */
 
 void cpu_load_e2m1(float *restrict dst, const uint8_t *restrict codes, uint64_t col0, uint64_t n) {
     const uint8_t *c = codes + col0 / 2;
-    uint64_t i = 0;
-    for (; i + 2 <= n; i += 2) {
-        dst[i] = e2m1[c[i / 2] & 15u];
-        dst[i + 1] = e2m1[c[i / 2] >> 4];
-    }
-    if (i < n) dst[i] = e2m1[c[i / 2] & 15u];
+    for (uint64_t i = 0; i < n / 2; i++) memcpy(dst + 2 * i, e2m1[c[i]], sizeof e2m1[0]);
+    if (n % 2) dst[n - 1] = e2m1[c[n / 2]][0];
 }
 
 void cpu_load_row(float *restrict dst, const ebro_weight *w, uint64_t row, uint64_t col0,
@@ -78,48 +88,25 @@ static void load_tile(struct tile *t, const struct cpu_matrix *m, uint64_t out0,
     }
 }
 
-/* acc[o] += x * w[o], lane by lane. */
-static void dot_tile(const float (*restrict w)[N_CHUNK], const float *restrict x, uint64_t n,
-                     lanes acc_out) {
-    float a0[CPU_LANES], a1[CPU_LANES], a2[CPU_LANES], a3[CPU_LANES];
-    memcpy(a0, acc_out[0], sizeof a0);
-    memcpy(a1, acc_out[1], sizeof a1);
-    memcpy(a2, acc_out[2], sizeof a2);
-    memcpy(a3, acc_out[3], sizeof a3);
-    uint64_t i = 0;
-    for (; i + CPU_LANES <= n; i += CPU_LANES) {
-        for (uint64_t l = 0; l < CPU_LANES; l++) {
-            a0[l] += x[i + l] * w[0][i + l];
-            a1[l] += x[i + l] * w[1][i + l];
-            a2[l] += x[i + l] * w[2][i + l];
-            a3[l] += x[i + l] * w[3][i + l];
-        }
-    }
-    for (uint64_t l = 0; i + l < n; l++) {
-        a0[l] += x[i + l] * w[0][i + l];
-        a1[l] += x[i + l] * w[1][i + l];
-        a2[l] += x[i + l] * w[2][i + l];
-        a3[l] += x[i + l] * w[3][i + l];
-    }
-    memcpy(acc_out[0], a0, sizeof a0);
-    memcpy(acc_out[1], a1, sizeof a1);
-    memcpy(acc_out[2], a2, sizeof a2);
-    memcpy(acc_out[3], a3, sizeof a3);
-}
-
-/* MXFP4: the scale multiplies the sum of its group, so that 2^127 meets x before it meets f32's
- * end, and 2^-127 is not lost before it meets x. */
-static void dot_tile_mx(const struct tile *t, const float *restrict x, uint64_t n, lanes acc) {
-    for (uint64_t g = 0; g * EBRO_MX_GROUP < n; g++) {
-        uint64_t at = g * EBRO_MX_GROUP;
+/* acc[o] += x * w[o], lane by lane, in groups of 32 columns: a short sum of constant length stays
+ * in registers. MXFP4: the scale multiplies the sum of its group, so that 2^127 meets x before it
+ * meets f32's end, and 2^-127 is not lost before it meets x. */
+static void dot_tile(const struct tile *t, bool scaled, const float *restrict x, uint64_t n,
+                     lanes acc) {
+    uint64_t at = 0;
+    for (; at + EBRO_MX_GROUP <= n; at += EBRO_MX_GROUP) {
         for (uint64_t o = 0; o < N_OUT; o++) {
             const float *restrict w = t->w[o] + at;
+            float scale = scaled ? t->scale[o][at / EBRO_MX_GROUP] : 1.0f;
             float sum[CPU_LANES] = {0};
             for (uint64_t i = 0; i < EBRO_MX_GROUP; i += CPU_LANES) {
                 for (uint64_t l = 0; l < CPU_LANES; l++) sum[l] += x[at + i + l] * w[i + l];
             }
-            for (uint64_t l = 0; l < CPU_LANES; l++) acc[o][l] += t->scale[o][g] * sum[l];
+            for (uint64_t l = 0; l < CPU_LANES; l++) acc[o][l] += scale * sum[l];
         }
+    }
+    for (uint64_t i = at; i < n; i++) {
+        for (uint64_t o = 0; o < N_OUT; o++) acc[o][i % CPU_LANES] += x[i] * t->w[o][i];
     }
 }
 
@@ -134,11 +121,7 @@ static void product_block(const struct cpu_matrix *m, uint64_t out0, uint64_t n_
         uint64_t n = m->cols - col < N_CHUNK ? m->cols - col : N_CHUNK;
         load_tile(&t, m, out0, n_out, col, n);
         for (uint64_t r = 0; r < n_rows; r++) {
-            if (m->dtype == EBRO_MXFP4) {
-                dot_tile_mx(&t, x + r * x_stride + col, n, acc[r]);
-            } else {
-                dot_tile((const float(*)[N_CHUNK])t.w, x + r * x_stride + col, n, acc[r]);
-            }
+            dot_tile(&t, m->dtype == EBRO_MXFP4, x + r * x_stride + col, n, acc[r]);
         }
     }
     for (uint64_t r = 0; r < n_rows; r++) {
