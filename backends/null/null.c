@@ -7,15 +7,21 @@
  *
  * Only this module's entry is exported. It links nothing but the C library, and reaches the runtime
  * through `ebro_host` alone. */
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "ebro/backend.h"
 
 enum { ALIGNMENT = 64 };
 
+/* What the device pretends to own, so that running out of it can be tried. */
+#define TOTAL_BYTES (UINT64_C(4) << 30)
+
 /* The opaque types of backend.h are the backend's own to define. */
 struct ebro_dev {
-    const ebro_host *host; /* valid until device_close */
+    const ebro_host *host;       /* valid until device_close */
+    _Atomic uint64_t used_bytes; /* a device may be used from several threads */
 };
 
 struct ebro_stream {
@@ -38,7 +44,11 @@ static int32_t null_probe(const ebro_host *host, ebro_probe_result *out, uint32_
     (void)host;
     (void)err;
     static const ebro_probe_result device = {
-        .name = "Null0", .description = "Null device: moves bytes, computes nothing", .id = "null"};
+        .name = "Null0",
+        .description = "Null device: moves bytes, computes nothing",
+        .id = "null",
+        .total_bytes = TOTAL_BYTES,
+        .free_bytes = TOTAL_BYTES};
     if (capacity > 0) out[0] = device;
     *count = 1;
     return EBRO_OK;
@@ -62,6 +72,7 @@ static int32_t null_device_open(const ebro_host *host, uint32_t index,
                           sizeof *dev);
     }
     dev->host = host;
+    atomic_init(&dev->used_bytes, 0);
     *out = dev;
     return EBRO_OK;
 }
@@ -72,19 +83,28 @@ static void null_device_close(ebro_dev *dev) {
 
 /* May be called at any time and from any thread; free_bytes is that of the moment. */
 static void null_device_caps(ebro_dev *dev, ebro_caps *out) {
-    (void)dev;
     *out = (ebro_caps){.size = sizeof *out,
                        .bits = EBRO_CAP_UNIFIED | EBRO_CAP_STRICT,
                        .wave_min = 1,
                        .wave_max = 1,
-                       .max_binding_bytes = 1ull << 32,
-                       .max_alloc_bytes = 1ull << 32,
+                       .max_binding_bytes = TOTAL_BYTES,
+                       .max_alloc_bytes = TOTAL_BYTES,
                        .mem_alignment = ALIGNMENT,
+                       .total_bytes = TOTAL_BYTES,
+                       .free_bytes = TOTAL_BYTES - atomic_load(&dev->used_bytes),
                        .default_cache_dtype = EBRO_F32,
                        .n_threads = 1};
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
+
+static bool reserve(ebro_dev *dev, uint64_t bytes) {
+    uint64_t used = atomic_load(&dev->used_bytes);
+    do {
+        if (bytes > TOTAL_BYTES - used) return false;
+    } while (!atomic_compare_exchange_weak(&dev->used_bytes, &used, used + bytes));
+    return true;
+}
 
 /* All memory is host memory, so every kind of it is mapped, and an address is a pointer. A backend
  * without raw addresses numbers its allocations instead, far enough apart that address + offset
@@ -93,15 +113,13 @@ static int32_t null_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro
                               ebro_error *err) {
     (void)kind;
     const ebro_host *host = dev->host;
-    struct null_mem *m = NULL;
-    void *block = NULL;
-    if (bytes <= SIZE_MAX - ALIGNMENT) {
-        m = host->realloc(host->user, NULL, sizeof *m);
-        block = host->realloc(host->user, NULL, (size_t)bytes + ALIGNMENT);
-    }
+    if (!reserve(dev, bytes)) return host->fail(err, EBRO_NOMEM_DEVICE, "out of memory");
+    struct null_mem *m = host->realloc(host->user, NULL, sizeof *m);
+    void *block = host->realloc(host->user, NULL, (size_t)bytes + ALIGNMENT);
     if (m == NULL || block == NULL) {
         if (m != NULL) host->realloc(host->user, m, 0);
         if (block != NULL) host->realloc(host->user, block, 0);
+        atomic_fetch_sub(&dev->used_bytes, bytes);
         return host->fail(err, EBRO_NOMEM_DEVICE, "out of memory");
     }
     uintptr_t start = ((uintptr_t)block + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -114,7 +132,10 @@ static int32_t null_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro
 static void null_mem_free(ebro_dev *dev, ebro_mem *mem) {
     const ebro_host *host = dev->host;
     struct null_mem *m = (struct null_mem *)mem;
-    if (m->block != NULL) host->realloc(host->user, m->block, 0);
+    if (m->block != NULL) { /* not an import */
+        atomic_fetch_sub(&dev->used_bytes, mem->bytes);
+        host->realloc(host->user, m->block, 0);
+    }
     host->realloc(host->user, m, 0);
 }
 
