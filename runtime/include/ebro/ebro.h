@@ -87,8 +87,8 @@ typedef struct ebro_runtime_options {
      * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. */
     void *(*realloc)(void *user, void *p, size_t n);
     void *realloc_user;
-    /* Folder that holds the backend modules; NULL: the folder of the Ebro library (or of the
-     * program it is linked into). Never the working directory unless named here. */
+    /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
+     * (or of the program it is linked into). Never the working directory unless named here. */
     const char *module_dir;
 } ebro_runtime_options;
 
