@@ -181,6 +181,8 @@ static int32_t read_router(const struct eb_json_node *t, struct eb_config *c, eb
 static int32_t read_moe(const struct eb_json_node *t, struct eb_config_file *out, ebro_error *err) {
     struct eb_config *c = &out->c;
     uint32_t n_dense, freq;
+    /* A dense model says nothing of experts, or null. */
+    if (!eb_json_has(t, "num_experts") && !eb_json_has(t, "num_experts_per_token")) return EBRO_OK;
     int32_t st = eb_json_u32(t, "num_experts", 0, MAX_EXPERTS, &c->n_experts, err);
     if (st != EBRO_OK || c->n_experts == 0) return st;
     if ((st = eb_json_u32(t, "num_experts_per_token", 1, c->n_experts, &c->experts_per_token,

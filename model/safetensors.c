@@ -269,7 +269,7 @@ static int32_t header_length(const char *label, const struct eb_bytes *bytes, ui
 int32_t eb_safetensors_read(const struct eb_alloc *a, const char *label,
                             const struct eb_bytes *bytes, uint32_t file, struct eb_safetensors *out,
                             ebro_error *err) {
-    uint64_t n_header;
+    uint64_t n_header = 0;
     out->tensors = NULL;
     out->n_tensors = 0;
     int32_t st = header_length(label, bytes, &n_header, err);
