@@ -151,7 +151,7 @@ fails "unknown device for logits" 3 "Warp7" logits -dev Warp7 -p x --out "$work/
 
 says "recall chat" 7406 run --chat -p "$recall" --temp 0
 says "recall chat, device named" 7406 run --chat -p "$recall" --device cpu -ub 5
-says "thinking stays off stdout" 22 run --chat -p "What is 17 + 5?"
+says "arithmetic chat" 22 run --chat -p "What is 17 + 5?"
 
 EBRO_CHAT=1 EBRO_PROMPT=$recall EBRO_N=2 run run -n 64
 [ $rc -eq 0 ] && [ "$(cat "$out")" = 7406 ]
@@ -226,7 +226,7 @@ for text in '[1, 2' '[1, "x"]' '[99999]' '[-1]' '[]' '{"a": 1}' '[1.5]'; do
     printf '%s' "$text" >"$work/ids.json"
     fails "ids $text" 1 "ids.json" logits --ids "$work/ids.json" --out "$work/none"
 done
-[ ! -e "$work/none" ] && ! ls "$work" | grep -q tmp
+[ ! -e "$work/none" ] && ! compgen -G "$work/*tmp*" >/dev/null
 result $? "a failed run leaves no file"
 fails "ids file that is absent" 1 "$work/absent" logits --ids "$work/absent" --out "$work/none"
 fails "output folder that is absent" 1 "$work/absent/x" logits -p x --out "$work/absent/x"
