@@ -156,7 +156,7 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
 }
 
 void eb_args_print(FILE *f, const struct eb_arg_group *groups, size_t n_groups) {
-    enum { COLUMN = 26 };
+    enum { COLUMN = 26, WIDTH = 80 };
     for (size_t g = 0; g < n_groups; g++) {
         fprintf(f, "\n%s\n", groups[g].title);
         for (size_t i = 0; i < groups[g].n; i++) {
@@ -174,7 +174,11 @@ void eb_args_print(FILE *f, const struct eb_arg_group *groups, size_t n_groups) 
                 size_t n = strcspn(line, "\n");
                 more = line[n] == '\n';
                 fprintf(f, "  %-*s%.*s", COLUMN - 2, left, (int)n, line);
-                if (!more && a->env) fprintf(f, " [%s]", a->env);
+                if (!more && a->env) {
+                    bool fits = COLUMN + n + strlen(a->env) + 3 <= WIDTH;
+                    if (!fits) fprintf(f, "\n%*s", COLUMN - 1, "");
+                    fprintf(f, " [%s]", a->env);
+                }
                 fputc('\n', f);
                 left[0] = '\0';
                 line += n + 1;

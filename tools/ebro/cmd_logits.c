@@ -8,7 +8,7 @@
 #include "safetensors_out.h"
 
 static const char usage[] =
-    "usage: ebro logits [-m MODEL] (-p TEXT | --ids FILE) --out FILE.safetensors [options]\n"
+    "usage: ebro logits [-m MODEL] (-p TEXT | --ids FILE) --out FILE [options]\n"
     "\n"
     "Evaluates a prompt and writes a safetensors file with\n"
     "  ids     I32 [T]         the tokens of the prompt\n"

@@ -15,12 +15,12 @@ static const char usage[] =
     "\n"
     "Continues a text, or with --chat answers one message, and writes what the model\n"
     "says to stdout as it is made, with a newline at its end. One line on stderr sums\n"
-    "up: tokens and tokens per second of prompt and answer, device, type of the cache.\n"
+    "up: tokens and tokens per second of prompt and answer, device, cache type.\n"
     "\n"
     "Generation ends at the model's stop tokens (without --chat at [EOS] too), after\n"
-    "-n tokens, when the context is full, or at ctrl-C (the summary is still written).\n"
-    "Control tokens are never shown. Of a Kimi K3 chat, the response goes to stdout and\n"
-    "the thinking (--think) to stderr; names of channels are not shown.\n";
+    "-n tokens, when the context is full, or at ctrl-C (it still sums up then).\n"
+    "Control tokens are never shown. Of a Kimi K3 chat, the response goes to stdout\n"
+    "and the thinking (--think) to stderr; names of channels are not shown.\n";
 
 static const struct eb_arg prompt_args[] = {
     {.name = "-p",
