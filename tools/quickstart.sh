@@ -22,7 +22,7 @@ question='Remember: the code for Mira is 4821. The code for Tom is 1938. The cod
 say "build/ebro devices"
 build/ebro devices
 say "build/ebro run --chat -p \"$question\" --temp 0"
-answer=$(build/ebro run --chat -p "$question" --temp 0)
+answer=$(build/ebro run --chat -p "$question" --temp 0) || die "the program failed"
 printf '%s\n' "$answer"
 
 [ "$answer" = 7406 ] || die "the model answered \"$answer\" and not 7406"

@@ -178,10 +178,10 @@ result $? "nothing to generate"
 run run -p "Once upon a time" -n 24 --temp 0.7 --seed 5
 cp "$out" "$work/first"
 run run -p "Once upon a time" -n 24 --temp 0.7 --seed 5 -ub 2
-cmp -s "$out" "$work/first"
+[ $rc -eq 0 ] && [ "$(wc -c <"$out")" -gt 24 ] && cmp -s "$out" "$work/first"
 result $? "a seed gives the same text again, however the prompt is cut"
 run run -p "Once upon a time" -n 24 --temp 0.7 --seed 6
-! cmp -s "$out" "$work/first"
+[ $rc -eq 0 ] && ! cmp -s "$out" "$work/first"
 result $? "another seed gives another text"
 
 # prints field FIELD of golden prompt NUMBER, control tokens and all
@@ -264,7 +264,7 @@ for _ in $(seq 100); do
     [ -s "$out" ] && break
     sleep 0.1
 done
-kill -INT $pid
+kill -INT $pid 2>/dev/null
 rc=0
 wait $pid || rc=$?
 set +m
