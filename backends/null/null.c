@@ -84,7 +84,7 @@ static void null_device_close(ebro_dev *dev) {
 /* May be called at any time and from any thread; free_bytes is that of the moment. */
 static void null_device_caps(ebro_dev *dev, ebro_caps *out) {
     *out = (ebro_caps){.size = sizeof *out,
-                       .bits = EBRO_CAP_UNIFIED | EBRO_CAP_STRICT,
+                       .bits = EBRO_CAP_UNIFIED,
                        .wave_min = 1,
                        .wave_max = 1,
                        .max_binding_bytes = TOTAL_BYTES,
@@ -113,7 +113,8 @@ static int32_t null_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro
                               ebro_error *err) {
     (void)kind;
     const ebro_host *host = dev->host;
-    if (!reserve(dev, bytes)) return host->fail(err, EBRO_NOMEM_DEVICE, "out of memory");
+    if (bytes > SIZE_MAX - ALIGNMENT || !reserve(dev, bytes))
+        return host->fail(err, EBRO_NOMEM_DEVICE, "out of memory");
     struct null_mem *m = host->realloc(host->user, NULL, sizeof *m);
     void *block = host->realloc(host->user, NULL, (size_t)bytes + ALIGNMENT);
     if (m == NULL || block == NULL) {

@@ -35,6 +35,10 @@ static int32_t probe_module(ebro_runtime *rt, const struct eb_module *m, struct 
         memset(results, 0, capacity * sizeof *results);
         count = 0;
         probed = m->backend->probe(&rt->host, results, (uint32_t)capacity, &count, &reason);
+        if (probed == EBRO_NOMEM_HOST) {
+            st = eb_fail(err, probed, "%s", reason.text);
+            goto out;
+        }
         if (probed != EBRO_OK) count = 0;
     }
     if (count > capacity) count = (uint32_t)capacity;

@@ -137,17 +137,21 @@ static int32_t find_module(ebro_runtime *rt, const char *name, ebro_error *err) 
     snprintf(m->file, sizeof m->file, "ebro_%s.so", name);
     char *path = eb_path_join(&rt->alloc, rt->module_dir, m->file, err);
     if (path == NULL) return EBRO_NOMEM_HOST;
-    if (eb_path_exists(path)) {
-        rt->n_modules++;
-        if (load_module(rt, path, name, m) == EBRO_OK) {
-            eb_log(&rt->log, EBRO_LOG_DEBUG, "module %s loaded", path);
-        } else {
-            eb_log(&rt->log, EBRO_LOG_INFO, "module %s is unusable: %s", path, m->error.text);
-            eb_dynlib_close(&rt->alloc, &m->lib);
-        }
+    int32_t st = EBRO_OK;
+    if (!eb_path_exists(path)) goto out;
+    rt->n_modules++;
+    st = load_module(rt, path, name, m);
+    if (st == EBRO_OK) {
+        eb_log(&rt->log, EBRO_LOG_DEBUG, "module %s loaded", path);
+        goto out;
     }
+    eb_log(&rt->log, EBRO_LOG_INFO, "module %s is unusable: %s", path, m->error.text);
+    eb_dynlib_close(&rt->alloc, &m->lib);
+    /* That says nothing about the module. */
+    st = st == EBRO_NOMEM_HOST ? eb_fail(err, st, "%s", m->error.text) : EBRO_OK;
+out:
     eb_free(&rt->alloc, path);
-    return EBRO_OK;
+    return st;
 }
 
 static int32_t find_modules(ebro_runtime *rt, const char *module_dir, ebro_error *err) {
