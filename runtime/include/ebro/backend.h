@@ -298,8 +298,9 @@ enum {
     EBRO_GATE_BOUNDED = 1   /* g = lower_bound sigmoid(exp(A_log[h]) (raw + dt_bias)) */
 };
 
-/* What the KDA ops share. H heads of head_dim keys and head_dim values. q and k are normalised here:
- * x / sqrt(sum x^2 + l2_eps); q is also scaled by head_dim^-1/2; beta = sigmoid(beta_raw). */
+/* What the KDA ops share. H heads of head_dim keys and head_dim values, head_dim a multiple of 8. q
+ * and k are normalised here: x / sqrt(sum x^2 + l2_eps); q is also scaled by head_dim^-1/2; beta =
+ * sigmoid(beta_raw). */
 typedef struct ebro_kda_gate {
     uint32_t n_heads, head_dim;
     ebro_mat g_raw;    /* [n_rows][H * head_dim] */
