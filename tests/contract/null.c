@@ -79,7 +79,7 @@ static void rows_go_where_the_lists_say(void **state) {
     print_message("seed %" PRIu64 "\n", r.s);
     for (size_t i = 0; i < sizeof src; i++) src[i] = (unsigned char)test_u64(&r);
     memset(dst, 0xa5, sizeof dst);
-    const int32_t from[N] = {5, -1, 0, 3}, to[N] = {2, 7, -1, 0};
+    const int32_t from[N] = {5, -1, 3, 0}, to[N] = {2, 7, 0, -1};
     ebro_mem *m_src = mem_of(sizeof src, src), *m_dst = mem_of(sizeof dst, dst);
     ebro_mem *m_from = mem_of(sizeof from, from), *m_to = mem_of(sizeof to, to);
     ebro_error err = {0};
