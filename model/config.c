@@ -116,6 +116,10 @@ static int32_t read_kda(const struct eb_alloc *a, const struct eb_json_node *t,
         return st;
     if (width != EBRO_CONV_WIDTH)
         return unsupported(&linear, "short_conv_kernel_size", "a width other than 4", "4", err);
+    if (c->kda_head_dim % 8 != 0)
+        return eb_fail(err, EBRO_UNSUPPORTED,
+                       "%s: key \"%shead_dim\": %u is not supported (known: multiples of 8)",
+                       linear.file, linear.path, c->kda_head_dim);
     c->kda_gate_bounded = eb_json_has(&linear, "gate_lower_bound");
     if (c->kda_gate_bounded &&
         (st = eb_json_f32(&linear, "gate_lower_bound", -1e4f, -1e-6f, &c->gate_lower_bound, err)))
