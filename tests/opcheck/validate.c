@@ -32,8 +32,7 @@ static const struct mutation embed[] = {
     SET(embed, table.offset, 25, "table.offset % element size == 0"),
     SET(embed, table.offset, 26, "table inside its memory"),
     SET(embed, table.stride, 11, "table.stride >= cols"),
-    SET(embed, table.stride, U64_HUGE,
-        "table inside its memory does not hold (its size overflows"),
+    SET(embed, table.stride, U64_HUGE, "table inside its memory does not hold (its size overflows"),
     SET(embed, table.rows, 12, "table inside its memory"),
     SET(embed, table.rows, 0, "table.rows > 0 && .cols > 0"),
     SET(embed, table.cols, 0, "table.rows > 0 && .cols > 0"),
@@ -588,9 +587,6 @@ static void test_absent_and_small_structs_are_refused(void **state) {
     }
 }
 
-/* ---- overlap ------------------------------------------------------------------------------------
- */
-
 static const struct test_case *find_case(const char *name) {
     for (size_t i = 0; i < N_CASES; i++)
         if (strcmp(cases[i].name, name) == 0) return &cases[i];
@@ -605,6 +601,25 @@ static void expect_accepted(struct bench *b, const struct test_case *tc) {
     assert_int_equal(fake.n_calls, 1);
     fake.n_calls = 0;
 }
+
+/* Conditions that no single member breaks. */
+static void test_members_that_break_a_condition_together(void **state) {
+    (void)state;
+    const struct test_case *recur = find_case("kda_recur"), *prefill = find_case("mla_prefill");
+    struct bench b;
+    prepare(&b, recur); /* a backend may want more work for kda_recur than for kda_prep */
+    fake.scratch[EBRO_OP_KDA_RECUR] = 136;
+    expect_refused(&b, recur, "more work", &b.args, "work as large as eb_op_scratch says");
+    fake.scratch[EBRO_OP_KDA_RECUR] = 128;
+    expect_accepted(&b, recur);
+
+    prepare(&b, prefill);
+    b.args.mla_prefill.n_heads = b.args.mla_prefill.nope_dim = UINT32_MAX;
+    expect_refused(&b, prefill, "columns beyond 64 bits", &b.args, "columns overflow 64 bits");
+}
+
+/* ---- overlap ------------------------------------------------------------------------------------
+ */
 
 static void test_conv_output_must_leave_its_input_alone(void **state) {
     (void)state;
@@ -689,6 +704,7 @@ int main(void) {
         cmocka_unit_test(test_every_broken_condition_is_refused),
         cmocka_unit_test(test_every_memory_one_byte_short_is_refused),
         cmocka_unit_test(test_absent_and_small_structs_are_refused),
+        cmocka_unit_test(test_members_that_break_a_condition_together),
         cmocka_unit_test(test_conv_output_must_leave_its_input_alone),
         cmocka_unit_test(test_in_place_is_accepted_where_it_is_promised),
     };
