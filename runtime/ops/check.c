@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- texts --------------------------------------------------------------------------------------
- */
+/* ---- texts ------------------------------------------------------------------------------ */
 
 /* A small text that is cut, never overrun. */
 struct text {
@@ -100,8 +99,7 @@ static int32_t member_fail(const struct eb_check *c, const char *name, const cha
     return fail_with(c, &t, figures);
 }
 
-/* ---- calls --------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 int32_t eb_check_begin(struct eb_check *c, struct eb_stream *s, ebro_op op, const void *args,
                        size_t args_bytes, ebro_error *err) {
@@ -140,8 +138,7 @@ int32_t eb_check_done(const struct eb_check *c, int32_t st) {
                 */
 }
 
-/* ---- memory -------------------------------------------------------------------------------------
- */
+/* ---- memory ----------------------------------------------------------------------------- */
 
 /* *out = ((rows - 1) * stride + cols) * size, the bytes from the first element to the end of the
  * last; 0 where there is none. */
@@ -297,8 +294,7 @@ int32_t eb_check_scratch(const struct eb_check *c, const char *name, ebro_span s
     return eb_check_room(c, name, span, eb_op_scratch(c->s->device, c->op, args));
 }
 
-/* ---- overlap ------------------------------------------------------------------------------------
- */
+/* ---- overlap ---------------------------------------------------------------------------- */
 
 struct eb_strided eb_mat_bytes(const ebro_mat *m, uint64_t rows, uint64_t cols) {
     uint64_t size = eb_dtype_size(m->dtype);
@@ -356,8 +352,7 @@ int32_t eb_check_in_place(const struct eb_check *c, const char *out_name,
     return eb_check_apart(c, out_name, out, in_name, in);
 }
 
-/* ---- sequences ----------------------------------------------------------------------------------
- */
+/* ---- sequences -------------------------------------------------------------------------- */
 
 int32_t eb_check_rows(const struct eb_check *c, const ebro_rows *rows) {
     struct eb_check in = eb_check_in(c, "rows", -1);

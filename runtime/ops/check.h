@@ -15,9 +15,8 @@ struct eb_check {
     struct eb_stream *s;
     ebro_op op;
     ebro_error *err;
-    const char
-        *group;    /* the member that is being checked: "gate", "x"; NULL: the args themselves */
-    int32_t index; /* its element where it is an array, else -1 */
+    const char *group; /* the member in question: "gate", "x"; NULL: the args themselves */
+    int32_t index;     /* its element where it is an array, else -1 */
 };
 
 /* Returns from the calling function unless cond holds. In the text "p->" reads as the group that c
@@ -52,8 +51,7 @@ int32_t eb_check_unsupported(const struct eb_check *c);
 /* Notes device loss, adds the op's name to a failure, returns st. */
 int32_t eb_check_done(const struct eb_check *c, int32_t st);
 
-/* ---- memory. `name` is the member inside c's group; "" where the group itself is meant. ---------
- */
+/* ---- memory. `name` is the member inside c's group; "" where the group itself is meant. - */
 
 /* Sets of dtypes. */
 #define EB_DTYPE(t) (1u << (t))
@@ -84,8 +82,7 @@ int32_t eb_check_room(const struct eb_check *c, const char *name, ebro_span span
 int32_t eb_check_scratch(const struct eb_check *c, const char *name, ebro_span span,
                          const void *args);
 
-/* ---- overlap. Both sides must have passed their own check. --------------------------------------
- */
+/* ---- overlap. Both sides must have passed their own check. ------------------------------ */
 
 /* Rows of bytes in a memory. */
 struct eb_strided {
@@ -104,8 +101,7 @@ int32_t eb_check_in_place(const struct eb_check *c, const char *out_name,
                           const struct eb_strided *out, const char *in_name,
                           const struct eb_strided *in);
 
-/* ---- sequences ----------------------------------------------------------------------------------
- */
+/* ---- sequences -------------------------------------------------------------------------- */
 
 int32_t eb_check_rows(const struct eb_check *c, const ebro_rows *rows);
 /* A list of emitted rows or their slots; absent where n_emit is 0. */

@@ -23,8 +23,7 @@ static void prepare(struct bench *b, ebro_op op) {
     makes[op](&b->args);
 }
 
-/* ---- what comes back ----------------------------------------------------------------------------
- */
+/* ---- what comes back -------------------------------------------------------------------- */
 
 static void test_lost_device_refuses_at_once(void **state) {
     (void)state;
@@ -81,8 +80,7 @@ static void test_missing_op_is_unsupported_by_name(void **state) {
     }
 }
 
-/* ---- nothing to do ------------------------------------------------------------------------------
- */
+/* ---- nothing to do ---------------------------------------------------------------------- */
 
 static void set_rows(union any_args *u, ebro_op op, uint32_t n_rows) {
     switch (op) {
@@ -247,8 +245,7 @@ static void test_optional_memory_may_be_absent(void **state) {
     test_ok(eb_op_kda_conv(&b.stream, &b.args.kda_conv, &err), &err);
 }
 
-/* ---- kda_step without a fused op ----------------------------------------------------------------
- */
+/* ---- kda_step without a fused op -------------------------------------------------------- */
 
 enum { Y_BYTES = 256 }; /* ROWS * CHANNELS floats, rounded up */
 
@@ -476,8 +473,7 @@ static void test_composed_step_refuses_scratch_over_its_data(void **state) {
     }
 }
 
-/* ---- scratch ------------------------------------------------------------------------------------
- */
+/* ---- scratch ---------------------------------------------------------------------------- */
 
 static void test_scratch_is_the_backends_word_or_the_sum(void **state) {
     (void)state;
@@ -517,8 +513,7 @@ static void test_composed_step_wants_its_own_scratch(void **state) {
     assert_int_equal(fake.n_calls, 0);
 }
 
-/* ---- overlap ------------------------------------------------------------------------------------
- */
+/* ---- overlap ---------------------------------------------------------------------------- */
 
 /* Byte by byte, over all memory. */
 static bool overlap_by_hand(const struct eb_strided *a, const struct eb_strided *b) {
@@ -557,8 +552,7 @@ static void test_overlap_agrees_with_bytes(void **state) {
     assert_true(n_over > 10000 && n_apart > 10000);
 }
 
-/* ---- names --------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------ */
 
 static void test_names_and_sizes(void **state) {
     (void)state;

@@ -618,8 +618,7 @@ static void test_members_that_break_a_condition_together(void **state) {
     expect_refused(&b, prefill, "columns beyond 64 bits", &b.args, "columns overflow 64 bits");
 }
 
-/* ---- overlap ------------------------------------------------------------------------------------
- */
+/* ---- overlap ---------------------------------------------------------------------------- */
 
 static void test_conv_output_must_leave_its_input_alone(void **state) {
     (void)state;
