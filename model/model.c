@@ -33,9 +33,10 @@ static int32_t read_generation_config(const struct eb_source *source, struct eb_
     static const char name[] = "generation_config.json";
     struct eb_bytes text;
     struct eb_json doc = {0};
-    if (!eb_source_has(source, name)) return EBRO_OK;
-    int32_t st = eb_source_open(source, name, &text, err);
-    if (st != EBRO_OK) return st;
+    bool there;
+    int32_t st = eb_source_has(source, name, &there, err);
+    if (st != EBRO_OK || !there) return st;
+    if ((st = eb_source_open(source, name, &text, err)) != EBRO_OK) return st;
     if ((st = eb_json_open(name, &text, &doc, err)) == EBRO_OK) {
         struct eb_json_node root = eb_json_root(&doc);
         st = eb_config_add_stops(&root, file, err);
@@ -52,11 +53,13 @@ static int32_t read_config(const struct eb_source *source, const struct eb_alloc
     struct eb_bytes text = {0};
     struct eb_json doc = {0};
     struct eb_json_node root, node;
-    if (!eb_source_has(source, name))
+    bool there;
+    int32_t st = eb_source_has(source, name, &there, err);
+    if (st != EBRO_OK) return st;
+    if (!there)
         return eb_fail(err, EBRO_INVALID,
                        "no config.json: wanted a model in the Hugging Face layout");
-    int32_t st = eb_source_open(source, name, &text, err);
-    if (st != EBRO_OK) return st;
+    if ((st = eb_source_open(source, name, &text, err)) != EBRO_OK) return st;
     if ((st = eb_json_open(name, &text, &doc, err)) != EBRO_OK) goto out;
     node = root = eb_json_root(&doc);
     if ((st = find_arch(&root, arch, err)) != EBRO_OK) goto out;
@@ -105,12 +108,12 @@ static int32_t open_tokenizer(const struct eb_source *source, struct ebro_model 
                               ebro_error *err) {
     static const char config_name[] = "tokenizer_config.json";
     struct eb_bytes vocab = {0}, config = {0};
-    int32_t st = eb_source_open(source, "tiktoken.model", &vocab, err);
+    bool there;
+    int32_t st = eb_source_has(source, config_name, &there, err);
     if (st != EBRO_OK) return st;
+    if ((st = eb_source_open(source, "tiktoken.model", &vocab, err)) != EBRO_OK) return st;
     eb_bytes_borrow("", 0, &config);
-    if (eb_source_has(source, config_name) &&
-        (st = eb_source_open(source, config_name, &config, err)) != EBRO_OK)
-        goto out;
+    if (there && (st = eb_source_open(source, config_name, &config, err)) != EBRO_OK) goto out;
     st = eb_tokenizer_open(&m->alloc, &vocab, &config, m->config.vocab_size, &m->tokenizer, err);
 out:
     eb_bytes_close(&config);

@@ -149,14 +149,8 @@ static int32_t verify_index(const struct eb_bytes *index, struct ebro_model *m, 
     return st;
 }
 
-int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
+static int32_t open_sharded(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
     struct collect c = {m, 0};
-    if (eb_source_has(source, single_name)) {
-        int32_t st = add_file(m, &c.capacity, single_name, err);
-        return st == EBRO_OK ? open_files(source, m, err) : st;
-    }
-    if (!eb_source_has(source, index_name))
-        return eb_fail(err, EBRO_INVALID, "no weights: neither %s nor %s", single_name, index_name);
     struct eb_bytes index;
     int32_t st = eb_source_open(source, index_name, &index, err);
     if (st != EBRO_OK) return st;
@@ -165,6 +159,20 @@ int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m, ebr
         st = verify_index(&index, m, err);
     eb_bytes_close(&index);
     return st;
+}
+
+int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
+    bool single, sharded;
+    int32_t st;
+    if ((st = eb_source_has(source, single_name, &single, err)) != EBRO_OK) return st;
+    if (single) {
+        size_t capacity = 0;
+        st = add_file(m, &capacity, single_name, err);
+        return st == EBRO_OK ? open_files(source, m, err) : st;
+    }
+    if ((st = eb_source_has(source, index_name, &sharded, err)) != EBRO_OK) return st;
+    if (sharded) return open_sharded(source, m, err);
+    return eb_fail(err, EBRO_INVALID, "no weights: neither %s nor %s", single_name, index_name);
 }
 
 void eb_shards_close(struct ebro_model *m) {

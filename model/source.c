@@ -54,12 +54,14 @@ static bool is_plain_name(const char *name) {
     return true;
 }
 
-bool eb_source_has(const struct eb_source *s, const char *name) {
-    if (s->path == NULL) return find(s, name) != NULL;
-    char *path = eb_path_join(s->alloc, s->path, name, NULL);
-    bool there = path != NULL && eb_path_exists(path);
+int32_t eb_source_has(const struct eb_source *s, const char *name, bool *there, ebro_error *err) {
+    *there = s->path == NULL && find(s, name) != NULL;
+    if (s->path == NULL) return EBRO_OK;
+    char *path = eb_path_join(s->alloc, s->path, name, err);
+    if (path == NULL) return EBRO_NOMEM_HOST;
+    *there = eb_path_exists(path);
     eb_free(s->alloc, path);
-    return there;
+    return EBRO_OK;
 }
 
 int32_t eb_source_open(const struct eb_source *s, const char *name, struct eb_bytes *out,

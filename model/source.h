@@ -20,7 +20,8 @@ int32_t eb_source_init(const struct eb_alloc *a, const ebro_model_options *optio
                        struct eb_source *out, ebro_error *err);
 /* The folder, or "memory": for errors. */
 const char *eb_source_name(const struct eb_source *s);
-bool eb_source_has(const struct eb_source *s, const char *name);
+/* Sets *there; fails when memory runs out alone. */
+int32_t eb_source_has(const struct eb_source *s, const char *name, bool *there, ebro_error *err);
 /* Bytes of a file by its name, to be closed with eb_bytes_close. Names that could lead out of the
  * folder are FORMAT before any path is built; a missing file is IO (folder) or INVALID (memory). */
 int32_t eb_source_open(const struct eb_source *s, const char *name, struct eb_bytes *out,

@@ -1,0 +1,950 @@
+/* model.c: opening models: every switch, every error with its name, and what is left when memory
+ * runs out; and placing weights on a device. */
+#include "model/model.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/load.h"
+#include "model/plan.h"
+#include "tests/harness/micro.h"
+#include "tests/harness/test.h"
+
+static ebro_runtime *rt;
+
+static void on_log(void *user, int32_t level, const char *text) {
+    (void)level;
+    snprintf(user, 1024, "%s", text);
+}
+
+static char last_log[1024];
+
+static int open_runtime(void **state) {
+    (void)state;
+    const ebro_runtime_options o = {.size = sizeof o,
+                                    .log = on_log,
+                                    .log_user = last_log,
+                                    .log_level = EBRO_LOG_INFO,
+                                    .module_dir = test_module_dir()};
+    ebro_error err = {0};
+    test_ok(ebro_runtime_open(&o, &rt, &err), &err);
+    return 0;
+}
+
+static int close_runtime(void **state) {
+    (void)state;
+    ebro_runtime_close(&rt);
+    return 0;
+}
+
+static int32_t open_path(const char *path, ebro_model **out, ebro_error *err) {
+    const ebro_model_options o = {.size = sizeof o, .path = path};
+    return ebro_model_open(rt, &o, out, err);
+}
+
+static int32_t open_files(const struct micro_files *f, ebro_model **out, ebro_error *err) {
+    const ebro_model_options o = {.size = sizeof o, .files = f->files, .n_files = f->n};
+    return ebro_model_open(rt, &o, out, err);
+}
+
+/* Opens, expects an error that holds `part`, and that nothing came out. */
+static void refuse(const struct micro_files *f, int32_t status, const char *part) {
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    int32_t st = open_files(f, &m, &err);
+    test_fails(st, status, &err, part);
+    test_fails(st, status, &err, "while opening the model in memory");
+    assert_null(m);
+}
+
+static void accept_files(const struct micro_files *f) {
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    test_ok(open_files(f, &m, &err), &err);
+    ebro_model_close(&m);
+    assert_null(m);
+}
+
+/* Puts a text in the place of a file's bytes. */
+static void replace(struct micro_files *f, const char *name, char *text) {
+    ebro_file *file = micro_file(f, name);
+    assert_true(file != NULL && text != NULL);
+    free((void *)(uintptr_t)file->data);
+    file->data = text;
+    file->bytes = strlen(text);
+}
+
+static json_t *load_config(const struct micro_files *f) {
+    const ebro_file *file = micro_file(f, "config.json");
+    json_t *root = json_loadb(file->data, file->bytes, 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+/* The object that holds a key named "a.b.c" and, in *last, "c". */
+static json_t *holder(json_t *root, const char *key, char last[64]) {
+    const char *dot;
+    while ((dot = strchr(key, '.')) != NULL) {
+        char part[64] = {0};
+        memcpy(part, key, (size_t)(dot - key));
+        root = json_object_get(root, part);
+        assert_non_null(root);
+        key = dot + 1;
+    }
+    snprintf(last, 64, "%s", key);
+    return root;
+}
+
+/* value: JSON text; NULL: the key is taken out. */
+static void edit(struct micro_files *f, const char *key, const char *value) {
+    char last[64];
+    json_t *root = load_config(f), *in = holder(root, key, last);
+    if (value == NULL) {
+        assert_int_equal(json_object_del(in, last), 0);
+    } else {
+        json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
+        assert_non_null(v);
+        assert_int_equal(json_object_set_new(in, last, v), 0);
+    }
+    replace(f, "config.json", json_dumps(root, JSON_COMPACT));
+    json_decref(root);
+}
+
+/* ---- models as they are ----------------------------------------------------------------- */
+
+static void round_trip(const ebro_model *m, const char *text) {
+    int32_t ids[256];
+    size_t n = 0, at = 0;
+    char back[512];
+    ebro_error err = {0};
+    test_ok(ebro_tokenize(m, text, strlen(text), 0, ids, 256, &n, &err), &err);
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = 0;
+        int32_t special = 1;
+        const char *p = ebro_token_bytes(m, ids[i], &bytes, &special);
+        assert_non_null(p);
+        assert_int_equal(special, 0);
+        assert_true(at + bytes <= sizeof back);
+        memcpy(back + at, p, bytes);
+        at += bytes;
+    }
+    assert_int_equal(at, strlen(text));
+    assert_memory_equal(back, text, at);
+    size_t want = n;
+    if (n > 1)
+        test_fails(ebro_tokenize(m, text, strlen(text), 0, ids, n - 1, &n, &err), EBRO_INVALID,
+                   &err, "do not fit");
+    assert_int_equal(n, want);
+}
+
+static void check_chat(const ebro_model *m) {
+    const ebro_chat_message messages[] = {{"user", "Hello", NULL}};
+    int32_t ids[256];
+    size_t n = 0;
+    ebro_error err = {0};
+    test_ok(ebro_chat_tokenize(m, messages, 1, NULL, ids, 256, &n, &err), &err);
+    assert_true(n > 3);
+    int32_t special = 0;
+    assert_non_null(ebro_token_bytes(m, ids[0], NULL, &special));
+    assert_int_equal(special, 1);
+}
+
+static void test_demo(void **state) {
+    (void)state;
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    ebro_model_info info;
+    test_ok(open_path(test_demo_dir(), &m, &err), &err);
+    ebro_model_get_info(m, &info);
+    assert_string_equal(info.architecture, "kimi-k3");
+    assert_int_equal(info.n_layers, 9);
+    assert_int_equal(info.n_kda_layers, 6);
+    assert_int_equal(info.n_mla_layers, 3);
+    assert_int_equal(info.hidden, 256);
+    assert_int_equal(info.vocab, 4352);
+    assert_int_equal(info.max_context, 8192);
+    /* The whole file but its header: every tensor in it is used. */
+    assert_int_equal(info.weight_bytes, 25492496 - 8 - 139528);
+    assert_int_equal(info.state_bytes, 6 * (3 * 128 * 128 * 4 + 3 * 3 * 384 * 4));
+    assert_int_equal(info.cache_row_elements, 3 * 576);
+    assert_int_equal(m->config.mla_gate, EB_MLA_GATE_ELEMENT);
+    assert_true(m->config.kda_gate_bounded && m->config.kda_full_rank_gate);
+    assert_true(m->config.gate_lower_bound == -5.0f);
+    assert_int_equal(m->config.act, EBRO_ACT_SITU);
+    assert_int_equal(m->config.latent_size, 128);
+    assert_int_equal(m->config.attn_res_block, 4);
+    assert_int_equal(m->config.rotary_dim, 0);
+    assert_true(m->config.latent_norm_eps == 1e-6f && m->config.rms_norm_eps == 1e-5f);
+    assert_false(m->layers[0].is_moe);
+    assert_true(m->layers[1].is_moe && m->layers[1].is_kda && !m->layers[3].is_kda);
+    assert_int_equal(m->layers[1].experts[2][15].dtype, EBRO_MXFP4);
+    assert_int_equal(m->layers[1].experts[2][15].rows, 128);
+    assert_string_equal(
+        m->layers[1].experts[1][7].w->name,
+        "language_model.model.layers.1.block_sparse_moe.experts.7.w3.weight_packed");
+    assert_int_equal(ebro_token_bos(m), 4096);
+    assert_int_equal(ebro_token_is_stop(m, 4098), 1);
+    assert_int_equal(ebro_token_is_stop(m, 4097), 0);
+    round_trip(m, "The quick brown fox, 12345 times.\n");
+    check_chat(m);
+    assert_null(ebro_token_bytes(m, 4352, NULL, NULL));
+    ebro_model_close(&m);
+    assert_null(m);
+    ebro_model_close(&m);
+    ebro_model_close(NULL);
+}
+
+static void test_linear_tiny(void **state) {
+    (void)state;
+    char path[1024];
+    if (test_models_dir() == NULL) {
+        print_message("skipped: EBRO_TEST_MODELS is not set\n");
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/kimi-linear-tiny", test_models_dir());
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    ebro_model_info info;
+    test_ok(open_path(path, &m, &err), &err);
+    ebro_model_get_info(m, &info);
+    assert_string_equal(info.architecture, "kimi-linear");
+    assert_int_equal(info.n_kda_layers, 6);
+    assert_int_equal(info.n_mla_layers, 2);
+    assert_int_equal(info.max_context, 8192);
+    assert_int_equal(m->config.mla_gate, EB_MLA_GATE_NONE);
+    assert_false(m->config.kda_gate_bounded || m->config.kda_full_rank_gate);
+    round_trip(m, "Hello, world");
+    check_chat(m);
+    ebro_model_close(&m);
+}
+
+static void check_micro(const ebro_model *m, const struct micro_spec *s) {
+    const struct eb_config *c = &m->config;
+    ebro_model_info info;
+    ebro_model_get_info(m, &info);
+    assert_string_equal(info.architecture, s->family == MICRO_K3 ? "kimi-k3" : "kimi-linear");
+    const char *pattern = s->pattern != NULL ? s->pattern : "KKKM";
+    assert_int_equal(info.n_layers, strlen(pattern));
+    bool has_mla = false;
+    for (uint32_t l = 0; l < info.n_layers; l++) {
+        assert_int_equal(m->layers[l].is_kda, pattern[l] == 'K');
+        assert_int_equal(m->layers[l].is_moe, s->ffn != MICRO_DENSE && l > 0);
+        has_mla |= pattern[l] == 'M';
+    }
+    assert_int_equal(c->kda_gate_bounded, s->bounded_gate);
+    assert_int_equal(c->kda_full_rank_gate, s->full_rank_gate);
+    assert_int_equal(c->rotary_dim, s->rotary ? MICRO_ROPE : 0);
+    assert_int_equal(c->q_lora_rank, s->q_lora ? MICRO_Q_LORA : 0);
+    if (has_mla) assert_int_equal((int)c->mla_gate, (int)s->mla_gate);
+    assert_int_equal(c->latent_size, s->ffn == MICRO_LATENT ? MICRO_LATENT_WIDTH : 0);
+    assert_int_equal(c->attn_res_block, s->attn_res_block);
+    assert_int_equal(c->act, s->situ ? EBRO_ACT_SITU : EBRO_ACT_SILU);
+    assert_ptr_equal(m->lm_head.w == m->embed.w, s->tied);
+    assert_int_equal(m->embed.dtype, s->dtype);
+    if (s->ffn != MICRO_DENSE) {
+        assert_int_equal(c->renormalise, !s->no_renormalise);
+        assert_int_equal(m->layers[1].experts[0][0].dtype,
+                         s->mxfp4 || s->mxfp4_all ? EBRO_MXFP4 : s->dtype);
+        assert_int_equal(m->layers[1].experts[2][3].cols, MICRO_MOE_INNER);
+    }
+    assert_int_equal(ebro_token_bos(m), 256);
+    assert_int_equal(ebro_token_is_stop(m, 257), 1);
+    assert_int_equal(ebro_token_is_stop(m, s->family == MICRO_K3 ? 266 : 262), 1);
+    round_trip(m, "any \xff bytes");
+    check_chat(m);
+}
+
+static void test_micro(void **state) {
+    (void)state;
+    for (size_t i = 0; i < n_micro_cases; i++) {
+        ebro_model *m = NULL;
+        ebro_error err = {0};
+        struct micro_files f = micro_make(&micro_cases[i].spec);
+        int32_t st = open_files(&f, &m, &err);
+        if (st != EBRO_OK) print_error("%s\n", micro_cases[i].name);
+        test_ok(st, &err);
+        check_micro(m, &micro_cases[i].spec);
+        ebro_model_close(&m);
+        micro_files_free(&f);
+    }
+}
+
+static void test_folder(void **state) {
+    (void)state;
+    char *dir = test_tmp_dir();
+    for (uint32_t shards = 0; shards <= 3; shards += 3) {
+        struct micro_spec s = {.seed = 7, .ffn = MICRO_MOE, .n_shards = shards};
+        char *sub = shards == 0 ? dir : test_tmp_dir();
+        ebro_model *m = NULL;
+        ebro_error err = {0};
+        micro_write(sub, &s);
+        test_ok(open_path(sub, &m, &err), &err);
+        assert_int_equal(m->n_files, shards == 0 ? 1 : shards);
+        check_micro(m, &s);
+        ebro_model_close(&m);
+        if (sub != dir) test_tmp_remove(&sub);
+    }
+    test_tmp_remove(&dir);
+}
+
+/* ---- configuration ---------------------------------------------------------------------- */
+
+static const struct micro_spec full_spec = {.seed = 3, .ffn = MICRO_MOE, .situ = true};
+
+static void test_missing_keys(void **state) {
+    (void)state;
+    static const char *const keys[] = {"architectures",
+                                       "vocab_size",
+                                       "hidden_size",
+                                       "intermediate_size",
+                                       "num_hidden_layers",
+                                       "rms_norm_eps",
+                                       "num_attention_heads",
+                                       "kv_lora_rank",
+                                       "qk_nope_head_dim",
+                                       "qk_rope_head_dim",
+                                       "v_head_dim",
+                                       "mla_use_nope",
+                                       "hidden_act",
+                                       "activation_situ_beta",
+                                       "activation_situ_linear_beta",
+                                       "linear_attn_config",
+                                       "linear_attn_config.full_attn_layers",
+                                       "linear_attn_config.kda_layers",
+                                       "linear_attn_config.num_heads",
+                                       "linear_attn_config.head_dim",
+                                       "linear_attn_config.short_conv_kernel_size",
+                                       "num_experts",
+                                       "num_experts_per_token",
+                                       "moe_intermediate_size",
+                                       "routed_scaling_factor",
+                                       "moe_renormalize",
+                                       "moe_router_activation_func",
+                                       "first_k_dense_replace"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char part[96];
+        struct micro_files f = micro_make(&full_spec);
+        edit(&f, keys[i], NULL);
+        snprintf(part, sizeof part, "config.json: no key \"%s\"", keys[i]);
+        refuse(&f, EBRO_FORMAT, part);
+        micro_files_free(&f);
+    }
+    struct micro_spec k3 = {.family = MICRO_K3};
+    struct micro_files f = micro_make(&k3);
+    edit(&f, "text_config.hidden_size", NULL);
+    refuse(&f, EBRO_FORMAT, "no key \"text_config.hidden_size\"");
+    edit(&f, "text_config", NULL);
+    refuse(&f, EBRO_FORMAT, "no key \"text_config\"");
+    micro_files_free(&f);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value;
+        int32_t status;
+        const char *part;
+    } cases[] = {
+        {"architectures", "[\"LlamaForCausalLM\"]", EBRO_UNSUPPORTED,
+         "\"LlamaForCausalLM\" (known: KimiLinearForCausalLM, KimiK3ForConditionalGeneration)"},
+        {"architectures", "[]", EBRO_FORMAT, "architectures[0]"},
+        {"hidden_size", "\"64\"", EBRO_FORMAT,
+         "wanted an integer from 1 to 1048576, found a string"},
+        {"hidden_size", "64.0", EBRO_FORMAT, "found a real number"},
+        {"hidden_size", "-64", EBRO_FORMAT, "found -64"},
+        {"hidden_size", "0", EBRO_FORMAT, "found 0"},
+        {"hidden_size", "9223372036854775807", EBRO_FORMAT, "found 9223372036854775807"},
+        {"hidden_size", "null", EBRO_FORMAT, "no key \"hidden_size\""},
+        {"num_hidden_layers", "4294967295", EBRO_FORMAT, "wanted an integer from 1 to 4096"},
+        {"num_hidden_layers", "5", EBRO_FORMAT, "layer 5 stands neither in"},
+        {"num_hidden_layers", "3", EBRO_FORMAT, "full_attn_layers[0]\": wanted an integer from 1"},
+        {"linear_attn_config.kda_layers", "[1,2,3,3]", EBRO_FORMAT, "layer 3 stands twice"},
+        {"linear_attn_config.kda_layers", "[1,2,3,4]", EBRO_FORMAT, "layer 4 stands twice"},
+        {"linear_attn_config.kda_layers", "[0,1,2]", EBRO_FORMAT, "kda_layers[0]"},
+        {"linear_attn_config.kda_layers", "[1,3]", EBRO_FORMAT, "layer 2 stands neither in"},
+        {"linear_attn_config.kda_layers", "{}", EBRO_FORMAT, "wanted an array, found an object"},
+        {"linear_attn_config.short_conv_kernel_size", "3", EBRO_UNSUPPORTED,
+         "short_conv_kernel_size"},
+        {"linear_attn_config.gate_lower_bound", "5.0", EBRO_FORMAT, "gate_lower_bound"},
+        {"linear_attn_config.head_dim", "60", EBRO_UNSUPPORTED, "multiples of 8"},
+        {"linear_attn_config", "[]", EBRO_FORMAT, "wanted an object, found an array"},
+        {"rms_norm_eps", "\"x\"", EBRO_FORMAT, "wanted a number from 0 to 1, found a string"},
+        {"rms_norm_eps", "-1", EBRO_FORMAT, "found -1"},
+        {"hidden_act", "\"gelu\"", EBRO_UNSUPPORTED, "\"gelu\" is not supported"},
+        {"moe_router_activation_func", "\"softmax\"", EBRO_UNSUPPORTED, "\"sigmoid\""},
+        {"num_expert_group", "8", EBRO_UNSUPPORTED, "num_expert_group"},
+        {"topk_group", "4", EBRO_UNSUPPORTED, "topk_group"},
+        {"num_experts_per_token", "9", EBRO_FORMAT, "wanted an integer from 1 to 8, found 9"},
+        {"moe_renormalize", "1", EBRO_FORMAT, "wanted true or false, found an integer"},
+        {"mla_use_nope", "0", EBRO_FORMAT, "wanted true or false"},
+        {"tie_word_embeddings", "\"no\"", EBRO_FORMAT, "tie_word_embeddings"},
+        {"bos_token_id", "272", EBRO_FORMAT, "wanted an integer from 0 to 271"},
+        {"eos_token_id", "[1,-2]", EBRO_FORMAT, "eos_token_id[1]"},
+        {"eos_token_id", "[1,2,3,4,5,6,7,8,9]", EBRO_UNSUPPORTED, "more than 8"},
+        {"quantization_config", "{\"quant_method\":\"fp8\"}", EBRO_UNSUPPORTED, "\"fp8\""},
+        {"quantization_config", "{\"format\":\"pack-quantized\"}", EBRO_UNSUPPORTED,
+         "\"pack-quantized\""},
+        {"quantization_config",
+         "{\"format\":\"mxfp4-pack-quantized\",\"config_groups\":{\"g\":{\"weights\":"
+         "{\"group_size\":128}}}}",
+         EBRO_UNSUPPORTED, "group_size\": 128"},
+        {"attn_res_block_size", "-1", EBRO_FORMAT, "attn_res_block_size"},
+        {"intermediate_size", "97", EBRO_FORMAT,
+         "tensor \"model.layers.0.mlp.gate_proj.weight\" has shape [96, 64], wanted [97, 64]; 2 "
+         "more tensors"},
+        {"vocab_size", "273", EBRO_FORMAT, "\"model.embed_tokens.weight\" has shape [272, 64]"},
+        {"num_experts", "9", EBRO_FORMAT, "gate.weight\" has shape [8, 64], wanted [9, 64]"},
+        {"num_experts", "7", EBRO_FORMAT, "gate.weight\" has shape [8, 64], wanted [7, 64]"},
+        {"moe_layer_freq", "2", EBRO_FORMAT, "no tensor \"model.layers.1.mlp.gate_proj.weight\""},
+        {"first_k_dense_replace", "4", EBRO_FORMAT, "no tensor \"model.layers.1.mlp.gate_proj"},
+        {"mla_use_output_gate", "true", EBRO_FORMAT, "no tensor \"model.layers.3.self_attn.g_proj"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct micro_files f = micro_make(&full_spec);
+        edit(&f, cases[i].key, cases[i].value);
+        refuse(&f, cases[i].status, cases[i].part);
+        micro_files_free(&f);
+    }
+}
+
+static void test_more_config(void **state) {
+    (void)state;
+    struct micro_spec s = full_spec;
+    s.rotary = true;
+    struct micro_files f = micro_make(&s);
+    edit(&f, "rope_scaling", "{\"type\":\"yarn\"}");
+    refuse(&f, EBRO_UNSUPPORTED, "rope_scaling");
+    edit(&f, "rope_scaling", "null");
+    edit(&f, "rope_theta", NULL);
+    refuse(&f, EBRO_FORMAT, "no key \"rope_theta\"");
+    edit(&f, "mla_use_nope", "true"); /* then nothing reads them */
+    edit(&f, "rope_scaling", "{\"type\":\"yarn\"}");
+    accept_files(&f);
+
+    /* A packed matrix needs quantization_config; without it its names have no place. */
+    micro_files_free(&f);
+    s = full_spec;
+    s.mxfp4 = true;
+    f = micro_make(&s);
+    edit(&f, "quantization_config", NULL);
+    refuse(&f, EBRO_FORMAT, "no tensor \"model.layers.1.block_sparse_moe.experts.0.w1.weight\"");
+    micro_files_free(&f);
+
+    /* Too many residual sources for one op. */
+    s = (struct micro_spec){.attn_res_block = 1, .pattern = "KKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKK"};
+    f = micro_make(&s);
+    refuse(&f, EBRO_UNSUPPORTED, "give 33 residual sources");
+    micro_files_free(&f);
+}
+
+static char *copy_text(const char *text) {
+    char *copy = malloc(strlen(text) + 1);
+    assert_non_null(copy);
+    return memcpy(copy, text, strlen(text) + 1);
+}
+
+static void test_bad_json(void **state) {
+    (void)state;
+    struct micro_files f = micro_make(&full_spec);
+    replace(&f, "config.json", copy_text("{\"architectures\":[\"a\"],\"architectures\":[]}"));
+    refuse(&f, EBRO_FORMAT, "config.json: line 1");
+    replace(&f, "config.json", copy_text("[]"));
+    refuse(&f, EBRO_FORMAT, "wanted an object, found an array");
+    replace(&f, "config.json", copy_text(""));
+    refuse(&f, EBRO_FORMAT, "config.json: line 1");
+    replace(&f, "config.json", copy_text("{\"a\":\"\\ud800\"}"));
+    refuse(&f, EBRO_FORMAT, "config.json: line 1");
+    char *deep = malloc(4000001);
+    assert_non_null(deep);
+    memset(deep, '[', 4000000);
+    deep[4000000] = 0;
+    replace(&f, "config.json", deep);
+    refuse(&f, EBRO_FORMAT, "nested deeper than 32");
+    char *wide = malloc(4000001);
+    assert_non_null(wide);
+    memset(wide, ',', 4000000);
+    wide[4000000] = 0;
+    replace(&f, "config.json", wide);
+    refuse(&f, EBRO_FORMAT, "more than 100000 values");
+    micro_files_free(&f);
+
+    f = micro_make(&full_spec);
+    replace(&f, "generation_config.json", copy_text("{\"eos_token_id\":\"x\"}"));
+    refuse(&f, EBRO_FORMAT, "generation_config.json: key \"eos_token_id\"");
+    replace(&f, "generation_config.json", copy_text("{}"));
+    accept_files(&f);
+    micro_files_free(&f);
+}
+
+/* ---- tensors ---------------------------------------------------------------------------- */
+
+/* Drops every tensor of a model in turn: each must be missed by name. */
+static void drop_each(const struct micro_spec *spec) {
+    struct micro_files whole = micro_make(spec);
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    test_ok(open_files(&whole, &m, &err), &err);
+    for (size_t i = 0; i < m->files[0].st.n_tensors; i++) {
+        struct micro_spec s = *spec;
+        char part[256];
+        s.drop = m->files[0].st.tensors[i].name;
+        /* Part of the format, never read: the residual mix of layer 0. */
+        bool optional = strstr(s.drop, "layers.0.self_attention_res") != NULL;
+        const bool is_packed = strstr(s.drop, ".weight_packed") != NULL;
+        snprintf(part, sizeof part, "no tensor \"%.*s\"",
+                 (int)(strlen(s.drop) - (is_packed ? strlen("_packed") : 0)), s.drop);
+        struct micro_files f = micro_make(&s);
+        if (optional) {
+            accept_files(&f);
+        } else {
+            refuse(&f, EBRO_FORMAT, part);
+        }
+        micro_files_free(&f);
+    }
+    ebro_model_close(&m);
+    micro_files_free(&whole);
+}
+
+static void test_missing_tensors(void **state) {
+    (void)state;
+    struct micro_spec linear = {.seed = 5, .pattern = "KM", .ffn = MICRO_MOE};
+    struct micro_spec k3 = {.seed = 6,
+                            .family = MICRO_K3,
+                            .pattern = "KM",
+                            .ffn = MICRO_LATENT,
+                            .full_rank_gate = true,
+                            .q_lora = true,
+                            .mla_gate = MICRO_GATE_HEAD,
+                            .attn_res_block = 1,
+                            .mxfp4 = true};
+    drop_each(&linear);
+    drop_each(&k3);
+
+    struct micro_files f = micro_make(&linear); /* many at once: the first and how many more */
+    edit(&f, "num_hidden_layers", "3");
+    edit(&f, "linear_attn_config.kda_layers", "[1,3]");
+    refuse(&f, EBRO_FORMAT, "no tensor \"model.layers.2.input_layernorm.weight\"");
+    refuse(&f, EBRO_FORMAT, " more tensors are missing or wrong");
+    micro_files_free(&f);
+}
+
+static void try_extra(const struct micro_spec *base, const char *name, const char *part) {
+    struct micro_spec s = *base;
+    s.extra = name;
+    struct micro_files f = micro_make(&s);
+    if (part != NULL) {
+        refuse(&f, EBRO_FORMAT, part);
+    } else {
+        accept_files(&f);
+    }
+    micro_files_free(&f);
+}
+
+static void test_extra_tensors(void **state) {
+    (void)state;
+    struct micro_spec linear = {.seed = 5}, k3 = {.seed = 5, .family = MICRO_K3};
+    try_extra(&linear, "model.layers.0.self_attn.extra",
+              "tensor \"model.layers.0.self_attn.extra\" has no place");
+    try_extra(&linear, "model.layers.3.self_attn.g_proj.weight", "has no place");
+    try_extra(&linear, "vision_tower.x", "tensor \"vision_tower.x\" has no place");
+    try_extra(&k3, "model.layers.0.extra", "\"model.layers.0.extra\" has no place");
+    try_extra(&k3, "vision_tower.x", NULL);
+    try_extra(&k3, "mm_projector.y", NULL);
+    try_extra(&linear, "model.layers.3.self_attn.rotary_emb.inv_freq", NULL);
+    last_log[0] = 0;
+    try_extra(&linear, "model.layers.4.eh_proj.weight", NULL);
+    assert_non_null(strstr(last_log, "1 tensors of layers behind the last of 4"));
+    try_extra(&linear, "model.layers.x.weight", "has no place");
+}
+
+static void test_a_log(void **state) {
+    (void)state;
+    for (int form = MICRO_A_LOG_4D; form <= MICRO_A_LOG_DIRTY; form++)
+        for (int dtype = EBRO_F32; dtype <= EBRO_BF16; dtype++) {
+            struct micro_spec s = {.a_log = (enum micro_a_log)form, .small_dtype = dtype};
+            struct micro_files f = micro_make(&s);
+            if (form == MICRO_A_LOG_DIRTY) {
+                refuse(&f, EBRO_FORMAT, "tensor \"model.layers.0.self_attn.A_log\" has 128 values");
+            } else {
+                accept_files(&f);
+            }
+            micro_files_free(&f);
+        }
+}
+
+/* Writes `to` over the first place of `from` in a weight file's header; equal lengths. */
+static void patch(struct micro_files *f, const char *name, const char *from, const char *to) {
+    ebro_file *file = micro_file(f, name);
+    assert_int_equal(strlen(from), strlen(to));
+    uint8_t *p = (uint8_t *)(uintptr_t)file->data, *end = p + file->bytes - strlen(from);
+    while (p <= end && memcmp(p, from, strlen(from)) != 0) p++;
+    assert_true(p <= end);
+    memcpy(p, to, strlen(to));
+}
+
+static void test_wrong_tensors(void **state) {
+    (void)state;
+    static const char file[] = "model.safetensors";
+    struct micro_spec s = {.seed = 9, .ffn = MICRO_MOE, .mxfp4 = true};
+    struct micro_files f = micro_make(&s);
+    patch(&f, file, "e_score_correction_bias\":{\"dtype\":\"F32\"",
+          "e_score_correction_bias\":{\"dtype\":\"I32\"");
+    refuse(&f, EBRO_FORMAT, "bias\" has dtype I32, wanted F32, F16 or BF16");
+    micro_files_free(&f);
+    f = micro_make(&s);
+    patch(&f, file, "\"shape\":[128,1,4]", "\"shape\":[128,4,1]");
+    refuse(&f, EBRO_FORMAT,
+           "conv1d.weight\" has shape [128, 4, 1], wanted [128, 1, 4] or [128, 4]");
+    micro_files_free(&f);
+    f = micro_make(&s);
+    patch(&f, file, "experts.3.w2.weight_scale\":{\"dtype\":\"U8\",\"shape\":[64,1]",
+          "experts.3.w2.weight_scale\":{\"dtype\":\"U8\",\"shape\":[1,64]");
+    refuse(&f, EBRO_FORMAT, "experts.3.w2.weight_scale\" has shape [1, 64], wanted [64, 1]");
+    micro_files_free(&f);
+    f = micro_make(&s);
+    patch(&f, file, "A_log\":{\"dtype\":\"F32\",\"shape\":[1,1,2,1]",
+          "A_log\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1]");
+    refuse(&f, EBRO_FORMAT, "A_log\" has shape [1, 2, 1, 1]");
+    micro_files_free(&f);
+
+    /* One expert of a layer in another dtype: F16 bits of the same length as BF16. */
+    s.mxfp4 = false;
+    s.dtype = EBRO_BF16;
+    f = micro_make(&s);
+    patch(&f, file, "experts.5.w1.weight\":{\"dtype\":\"BF16\"",
+          "experts.5.w1.weight\":{\"dtype\":\"F16\" ");
+    refuse(&f, EBRO_UNSUPPORTED, "experts.5.w1.weight\" have different dtypes");
+    micro_files_free(&f);
+}
+
+/* ---- files ------------------------------------------------------------------------------ */
+
+static void test_places(void **state) {
+    (void)state;
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    char path[1024], *dir = test_tmp_dir();
+    snprintf(path, sizeof path, "%s/nothing-here", dir);
+    test_fails(open_path(path, &m, &err), EBRO_IO, &err, "no such folder");
+    test_fails(open_path(dir, &m, &err), EBRO_INVALID, &err, "no config.json");
+    test_write_file(dir, "a-file", "x", 1);
+    snprintf(path, sizeof path, "%s/a-file", dir);
+    test_fails(open_path(path, &m, &err), EBRO_INVALID, &err, "not a folder");
+    test_write_file(dir, "config.json", "{}", 2);
+    test_fails(open_path(dir, &m, &err), EBRO_FORMAT, &err, "no key \"architectures\"");
+    test_tmp_remove(&dir);
+
+    const ebro_model_options none = {.size = sizeof none}, small = {.size = 8, .path = "x"};
+    test_fails(ebro_model_open(rt, &none, &m, &err), EBRO_INVALID, &err, "neither a path");
+    test_fails(ebro_model_open(rt, &small, &m, &err), EBRO_INVALID, &err, "options.size is 8");
+    test_fails(ebro_model_open(rt, NULL, &m, &err), EBRO_INVALID, &err, "options is NULL");
+    test_fails(ebro_model_open(NULL, &none, &m, &err), EBRO_INVALID, &err, "runtime is NULL");
+    test_fails(ebro_model_open(rt, &none, NULL, &err), EBRO_INVALID, &err, "out is NULL");
+    assert_int_equal(ebro_model_open(rt, &none, &m, NULL), EBRO_INVALID);
+}
+
+static void test_missing_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *part;
+    } cases[] = {{"config.json", "no config.json"},
+                 {"model.safetensors", "no weights: neither model.safetensors nor"},
+                 {"tiktoken.model", "no file \"tiktoken.model\" among"},
+                 {"generation_config.json", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct micro_files f = micro_make(&full_spec);
+        const char *name = micro_file(&f, cases[i].name)->name;
+        micro_file(&f, cases[i].name)->name = "unrelated.txt";
+        if (cases[i].part != NULL) {
+            refuse(&f, EBRO_INVALID, cases[i].part);
+        } else {
+            accept_files(&f);
+        }
+        micro_file(&f, "unrelated.txt")->name = name;
+        micro_files_free(&f);
+    }
+    struct micro_files f = micro_make(&full_spec);
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    const char *name = f.files[1].name;
+    f.files[1].name = f.files[0].name;
+    test_fails(open_files(&f, &m, &err), EBRO_INVALID, &err, "are both \"config.json\"");
+    f.files[1].name = name;
+    micro_files_free(&f);
+}
+
+static const char index_file[] = "model.safetensors.index.json";
+
+static void test_hostile_shard_names(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "",  "..",   "../x.safetensors", "/etc/passwd", "a/b", "a\\\\b", "C:x",
+        ".", "x..y", "\\u002fetc",       "a\\nb"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct micro_spec s = {.n_shards = 2};
+        struct micro_files f = micro_make(&s);
+        char *text = malloc(256);
+        assert_non_null(text);
+        snprintf(text, 256, "{\"weight_map\":{\"a\":\"%s\"}}", names[i]);
+        replace(&f, index_file, text);
+        refuse(&f, EBRO_FORMAT, "is not the name of a file inside the model folder");
+        micro_files_free(&f);
+    }
+}
+
+static void test_index(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t status;
+        const char *part;
+    } cases[] = {
+        {"{}", EBRO_FORMAT, "no key \"weight_map\""},
+        {"{\"weight_map\":{},\"weight_map\":{}}", EBRO_FORMAT, "\"weight_map\" stands twice"},
+        {"{\"weight_map\":[]}", EBRO_FORMAT, "index.json: byte 14"},
+        {"{\"weight_map\":{\"a\":1}}", EBRO_FORMAT, "a string"},
+        {"{\"weight_map\":{\"a\":\"gone.safetensors\"}}", EBRO_INVALID,
+         "no file \"gone.safetensors\""},
+        {"{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}", EBRO_FORMAT,
+         "tensor \"a\" is not in model-00001-of-00002.safetensors"},
+        {"{\"weight_map\":{\"model.embed_tokens.weight\":\"model-00001-of-00002.safetensors\","
+         "\"model.embed_tokens.weight\":\"model-00001-of-00002.safetensors\"}}",
+         EBRO_FORMAT, "is listed twice"},
+        {"{\"metadata\":[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]],\"weight_map\":{}}", EBRO_FORMAT,
+         "no deeper nesting"},
+        {"{\"weight_map\":{}}x", EBRO_FORMAT, "wanted the end"},
+        /* Half of the tensors are in the shard that is not listed. */
+        {"{\"metadata\":{\"n\":-1.5e3,\"s\":\"\\\"}\",\"l\":[true,null]},\"weight_map\":"
+         "{\"model.embed_tokens.weight\":\"model-00001-of-00002.safetensors\"}}",
+         EBRO_FORMAT, " more tensors are missing or wrong"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct micro_spec s = {.n_shards = 2};
+        struct micro_files f = micro_make(&s);
+        replace(&f, index_file, copy_text(cases[i].text));
+        refuse(&f, cases[i].status, cases[i].part);
+        micro_files_free(&f);
+    }
+}
+
+static void test_shards(void **state) {
+    (void)state;
+    struct micro_spec s = {.seed = 11, .n_shards = 3, .ffn = MICRO_MOE};
+    struct micro_files f = micro_make(&s);
+    accept_files(&f);
+    ebro_file *shard = micro_file(&f, "model-00002-of-00003.safetensors");
+    size_t bytes = shard->bytes;
+    shard->bytes = bytes - 1;
+    refuse(&f, EBRO_FORMAT, "model-00002-of-00003.safetensors: truncated: tensor");
+    shard->bytes = 100;
+    refuse(&f, EBRO_FORMAT, "model-00002-of-00003.safetensors: truncated: the header");
+    shard->bytes = 0;
+    refuse(&f, EBRO_FORMAT, "model-00002-of-00003.safetensors: 0 bytes");
+    shard->bytes = bytes;
+    /* The same bytes under a second shard's name: its tensors stand twice. */
+    ebro_file *other = micro_file(&f, "model-00003-of-00003.safetensors");
+    const ebro_file kept = *other;
+    other->data = shard->data;
+    other->bytes = shard->bytes;
+    refuse(&f, EBRO_FORMAT, "is not in model-00003-of-00003.safetensors");
+    replace(&f, index_file,
+            copy_text("{\"weight_map\":{\"model.layers.0.input_layernorm.weight\":"
+                      "\"model-00002-of-00003.safetensors\",\"model.layers.0.self_attn.q_conv1d."
+                      "weight\":\"model-00003-of-00003.safetensors\"}}"));
+    refuse(&f, EBRO_FORMAT,
+           "stands in model-00002-of-00003.safetensors and in model-00003-of-00003.safetensors");
+    *other = kept;
+    micro_files_free(&f);
+}
+
+/* ---- out of memory ---------------------------------------------------------------------- */
+
+/* Fails the call number `fail_at`, counting from 0, and all after it. */
+struct failing {
+    size_t n_calls, fail_at, n_held;
+};
+
+static void *failing_realloc(void *user, void *p, size_t n) {
+    struct failing *f = user;
+    if (n == 0) {
+        f->n_held -= p != NULL;
+        free(p);
+        return NULL;
+    }
+    if (f->n_calls++ >= f->fail_at) return NULL;
+    void *q = realloc(p, n);
+    f->n_held += p == NULL && q != NULL;
+    return q;
+}
+
+static void sweep(const ebro_model_options *o) {
+    struct failing f = {.fail_at = SIZE_MAX};
+    const ebro_runtime_options ro = {.size = sizeof ro,
+                                     .realloc = failing_realloc,
+                                     .realloc_user = &f,
+                                     .module_dir = test_module_dir()};
+    ebro_runtime *r = NULL;
+    ebro_error err = {0};
+    test_ok(ebro_runtime_open(&ro, &r, &err), &err);
+    const size_t held = f.n_held;
+    int32_t st = EBRO_NOMEM_HOST;
+    size_t n = 0;
+    for (; st != EBRO_OK; n++) {
+        ebro_model *m = NULL;
+        memset(&err, 0, sizeof err);
+        f.n_calls = 0;
+        f.fail_at = n;
+        st = ebro_model_open(r, o, &m, &err);
+        if (st != EBRO_OK) {
+            test_fails(st, EBRO_NOMEM_HOST, &err, NULL);
+            assert_null(m);
+        }
+        ebro_model_close(&m);
+        assert_int_equal(f.n_held, held);
+    }
+    print_message("%zu allocations failed in turn\n", n - 1);
+    assert_true(n > 20);
+    f.fail_at = SIZE_MAX;
+    ebro_runtime_close(&r);
+    assert_int_equal(f.n_held, 0);
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    struct micro_spec s = {.ffn = MICRO_LATENT, .n_shards = 3, .attn_res_block = 2};
+    struct micro_files f = micro_make(&s);
+    const ebro_model_options memory = {.size = sizeof memory, .files = f.files, .n_files = f.n};
+    sweep(&memory);
+    char *dir = test_tmp_dir();
+    micro_write(dir, &s);
+    const ebro_model_options folder = {.size = sizeof folder, .path = dir};
+    sweep(&folder);
+    test_tmp_remove(&dir);
+    micro_files_free(&f);
+}
+
+/* ---- on a device ------------------------------------------------------------------------ */
+
+struct placed {
+    const struct eb_weights *w;
+    struct eb_stream *s;
+    size_t n_in_place, n;
+};
+
+static int32_t compare(void *user, const struct eb_tensor *t, ebro_error *err) {
+    struct placed *p = user;
+    ebro_vec v = eb_vec(p->w, t);
+    uint8_t *back = malloc(t->bytes > 0 ? t->bytes : 1);
+    assert_true(v.mem != NULL && back != NULL);
+    memset(back, 0xa5, t->bytes);
+    const ebro_span src = {v.mem, v.offset};
+    test_ok(eb_download(p->s, back, src, t->bytes, err), err);
+    test_ok(eb_stream_sync(p->s, err), err);
+    assert_memory_equal(back, t->data, t->bytes);
+    p->n_in_place += (uintptr_t)(v.mem->address + v.offset) == (uintptr_t)t->data;
+    p->n++;
+    free(back);
+    return EBRO_OK;
+}
+
+static void check_table(struct placed *p, ebro_span table, const struct eb_layer *y, bool scales) {
+    uint64_t got[3][MICRO_EXPERTS];
+    ebro_error err = {0};
+    assert_non_null(table.mem);
+    test_ok(eb_download(p->s, got, table, sizeof got, &err), &err);
+    test_ok(eb_stream_sync(p->s, &err), &err);
+    for (int i = 0; i < 3; i++)
+        for (int e = 0; e < MICRO_EXPERTS; e++) {
+            ebro_weight w = eb_weight(p->w, &y->experts[i][e]);
+            uint64_t want =
+                scales ? w.scale_mem->address + w.scale_offset : w.mem->address + w.offset;
+            assert_true(got[i][e] == want && want != 0);
+        }
+}
+
+static void check_load(const struct micro_spec *spec, uint64_t caps_mask, bool in_place) {
+    char *dir = test_tmp_dir();
+    ebro_model *m = NULL;
+    ebro_device *d = NULL;
+    ebro_error err = {0};
+    struct eb_stream s = {0};
+    struct eb_weights *w = NULL;
+    const ebro_device_options o = {.size = sizeof o, .caps_mask = caps_mask, .n_threads = 1};
+    micro_write(dir, spec);
+    test_ok(open_path(dir, &m, &err), &err);
+    test_ok(eb_device_open(rt, "CPU", &o, &d, &err), &err);
+    test_ok(eb_stream_open(d, &s, &err), &err);
+    test_ok(eb_weights_load(m, &s, &w, &err), &err);
+    struct placed p = {.w = w, .s = &s};
+    test_ok(eb_plan_each(m, compare, &p, &err), &err);
+    if (in_place) {
+        assert_int_equal(p.n_in_place, p.n);
+    } else {
+        assert_true(p.n_in_place < p.n);
+    }
+    for (uint32_t l = 0; l < m->config.n_layers; l++) {
+        const struct eb_layer *y = &m->layers[l];
+        if (!y->is_moe) {
+            assert_null(eb_expert_table(w, l).mem);
+            assert_null(eb_expert_scale_table(w, l).mem);
+            continue;
+        }
+        check_table(&p, eb_expert_table(w, l), y, false);
+        if (y->experts[0][0].scale != NULL) check_table(&p, eb_expert_scale_table(w, l), y, true);
+    }
+    ebro_weight all = eb_weight(w, &m->embed), rows = eb_weight_rows(w, &m->embed, 5, 7);
+    assert_int_equal(all.rows, MICRO_VOCAB);
+    assert_int_equal(all.stride, MICRO_HIDDEN);
+    assert_int_equal(rows.rows, 7);
+    assert_int_equal(rows.offset - all.offset,
+                     5 * MICRO_HIDDEN * (spec->dtype == EBRO_F32 ? 4 : 2));
+    assert_null(eb_weight(w, &m->layers[0].kv_b).mem);
+    assert_null(eb_vec(w, NULL).mem);
+    eb_weights_free(&w);
+    assert_null(w);
+    eb_stream_close(&s);
+    ebro_device_close(&d);
+    ebro_model_close(&m);
+    test_tmp_remove(&dir);
+}
+
+static void test_load(void **state) {
+    (void)state;
+    struct micro_spec s = {.seed = 8, .ffn = MICRO_LATENT, .mxfp4 = true, .dtype = EBRO_BF16};
+    check_load(&s, 0, true);
+    check_load(&s, EBRO_CAP_UNIFIED, false);
+    s.shift = 1; /* only single bytes lie well */
+    check_load(&s, 0, false);
+    s.mxfp4 = false;
+    s.n_shards = 3;
+    s.dtype = EBRO_F32;
+    s.shift = 0;
+    check_load(&s, 0, true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_demo),
+        cmocka_unit_test(test_linear_tiny),
+        cmocka_unit_test(test_micro),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_missing_keys),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_more_config),
+        cmocka_unit_test(test_bad_json),
+        cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_extra_tensors),
+        cmocka_unit_test(test_a_log),
+        cmocka_unit_test(test_wrong_tensors),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_missing_files),
+        cmocka_unit_test(test_hostile_shard_names),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_load),
+    };
+    return cmocka_run_group_tests(tests, open_runtime, close_runtime);
+}
