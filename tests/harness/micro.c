@@ -212,14 +212,16 @@ static void mla_layer(struct writer *w, uint32_t l) {
     matrix(w, name, MICRO_HIDDEN, MICRO_MLA_HEADS * MICRO_V_DIM);
 }
 
-static void dense_ffn(struct writer *w, uint32_t l, const char *part, size_t inner) {
+typedef void (*matrix_fn)(struct writer *w, const char *name, size_t rows, size_t cols);
+
+static void ffn(struct writer *w, uint32_t l, const char *part, size_t inner, matrix_fn add) {
     char name[160];
     NAME(name, "model.layers.%u.%s.gate_proj", l, part);
-    matrix(w, name, inner, MICRO_HIDDEN);
+    add(w, name, inner, MICRO_HIDDEN);
     NAME(name, "model.layers.%u.%s.up_proj", l, part);
-    matrix(w, name, inner, MICRO_HIDDEN);
+    add(w, name, inner, MICRO_HIDDEN);
     NAME(name, "model.layers.%u.%s.down_proj", l, part);
-    matrix(w, name, MICRO_HIDDEN, inner);
+    add(w, name, MICRO_HIDDEN, inner);
 }
 
 static void moe_ffn(struct writer *w, uint32_t l) {
@@ -248,7 +250,7 @@ static void moe_ffn(struct writer *w, uint32_t l) {
                 matrix(w, name, rows, cols);
             }
         }
-    if (!w->spec->no_shared) dense_ffn(w, l, "block_sparse_moe.shared_experts", MICRO_MOE_INNER);
+    if (!w->spec->no_shared) ffn(w, l, "block_sparse_moe.shared_experts", MICRO_MOE_INNER, matrix);
 }
 
 static void residual_pair(struct writer *w, const char *name) {
@@ -283,7 +285,7 @@ static void layer(struct writer *w, uint32_t l) {
     if (w->spec->ffn != MICRO_DENSE && l > 0) {
         moe_ffn(w, l);
     } else {
-        dense_ffn(w, l, "mlp", MICRO_INNER);
+        ffn(w, l, "mlp", MICRO_INNER, plain);
     }
 }
 

@@ -864,7 +864,9 @@ static void check_table(struct placed *p, ebro_span table, const struct eb_layer
         }
 }
 
-static void check_load(const struct micro_spec *spec, uint64_t caps_mask, bool in_place) {
+/* max_alloc: what the device says it can allocate at once; 0: as it is. */
+static void check_load(const struct micro_spec *spec, uint64_t caps_mask, uint64_t max_alloc,
+                       bool in_place) {
     char *dir = test_tmp_dir();
     ebro_model *m = NULL;
     ebro_device *d = NULL;
@@ -875,8 +877,12 @@ static void check_load(const struct micro_spec *spec, uint64_t caps_mask, bool i
     micro_write(dir, spec);
     test_ok(open_path(dir, &m, &err), &err);
     test_ok(eb_device_open(rt, "CPU", &o, &d, &err), &err);
+    if (max_alloc > 0) d->caps.max_alloc_bytes = max_alloc;
     test_ok(eb_stream_open(d, &s, &err), &err);
     test_ok(eb_weights_load(m, &s, &w, &err), &err);
+    if (max_alloc > 0) /* more than one allocation was needed, and none was larger */
+        assert_true(eb_weight(w, &m->embed).mem != eb_vec(w, m->final_norm).mem &&
+                    eb_weight(w, &m->embed).mem->bytes <= max_alloc);
     struct placed p = {.w = w, .s = &s};
     test_ok(eb_plan_each(m, compare, &p, &err), &err);
     if (in_place) {
@@ -913,15 +919,61 @@ static void check_load(const struct micro_spec *spec, uint64_t caps_mask, bool i
 static void test_load(void **state) {
     (void)state;
     struct micro_spec s = {.seed = 8, .ffn = MICRO_LATENT, .mxfp4 = true, .dtype = EBRO_BF16};
-    check_load(&s, 0, true);
-    check_load(&s, EBRO_CAP_UNIFIED, false);
+    check_load(&s, 0, 0, true);
+    check_load(&s, EBRO_CAP_UNIFIED, 0, false);
+    check_load(&s, EBRO_CAP_UNIFIED, 50000, false);
     s.shift = 1; /* only single bytes lie well */
-    check_load(&s, 0, false);
+    check_load(&s, 0, 0, false);
     s.mxfp4 = false;
     s.n_shards = 3;
     s.dtype = EBRO_F32;
     s.shift = 0;
-    check_load(&s, 0, true);
+    check_load(&s, 0, 0, true);
+}
+
+/* Both ways of placing weights, with every allocation failing in turn. */
+static void test_load_out_of_memory(void **state) {
+    (void)state;
+    struct failing f = {.fail_at = SIZE_MAX};
+    const ebro_runtime_options ro = {.size = sizeof ro,
+                                     .realloc = failing_realloc,
+                                     .realloc_user = &f,
+                                     .module_dir = test_module_dir()};
+    struct micro_spec spec = {.ffn = MICRO_MOE, .n_shards = 2};
+    struct micro_files files = micro_make(&spec);
+    const ebro_model_options mo = {.size = sizeof mo, .files = files.files, .n_files = files.n};
+    ebro_runtime *r = NULL;
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    test_ok(ebro_runtime_open(&ro, &r, &err), &err);
+    test_ok(ebro_model_open(r, &mo, &m, &err), &err);
+    for (int unified = 0; unified < 2; unified++) {
+        const ebro_device_options o = {
+            .size = sizeof o, .caps_mask = unified ? 0 : EBRO_CAP_UNIFIED, .n_threads = 1};
+        ebro_device *d = NULL;
+        struct eb_stream s = {0};
+        test_ok(eb_device_open(r, "CPU", &o, &d, &err), &err);
+        test_ok(eb_stream_open(d, &s, &err), &err);
+        const size_t held = f.n_held;
+        int32_t st = EBRO_NOMEM_HOST;
+        for (size_t n = 0; st != EBRO_OK; n++) {
+            struct eb_weights *w = NULL;
+            f.n_calls = 0;
+            f.fail_at = n;
+            st = eb_weights_load(m, &s, &w, &err);
+            f.fail_at = SIZE_MAX;
+            assert_true(st == EBRO_OK || st == EBRO_NOMEM_HOST || st == EBRO_NOMEM_DEVICE);
+            assert_int_equal(st == EBRO_OK, w != NULL);
+            eb_weights_free(&w);
+            assert_int_equal(f.n_held, held);
+        }
+        eb_stream_close(&s);
+        ebro_device_close(&d);
+    }
+    ebro_model_close(&m);
+    ebro_runtime_close(&r);
+    assert_int_equal(f.n_held, 0);
+    micro_files_free(&files);
 }
 
 int main(void) {
@@ -945,6 +997,7 @@ int main(void) {
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_load),
+        cmocka_unit_test(test_load_out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
