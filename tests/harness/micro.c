@@ -125,7 +125,8 @@ static void plain(struct writer *w, const char *name, size_t rows, size_t cols) 
 }
 
 static void matrix(struct writer *w, const char *name, size_t rows, size_t cols) {
-    if (w->spec->mxfp4_all && cols % 32 == 0) {
+    bool attention = strstr(name, "self_attn") != NULL && strstr(name, "g_proj") == NULL;
+    if (w->spec->mxfp4_all || (w->spec->mxfp4_attention && attention)) {
         packed(w, name, rows, cols);
     } else {
         plain(w, name, rows, cols);
@@ -212,16 +213,14 @@ static void mla_layer(struct writer *w, uint32_t l) {
     matrix(w, name, MICRO_HIDDEN, MICRO_MLA_HEADS * MICRO_V_DIM);
 }
 
-typedef void (*matrix_fn)(struct writer *w, const char *name, size_t rows, size_t cols);
-
-static void ffn(struct writer *w, uint32_t l, const char *part, size_t inner, matrix_fn add) {
+static void ffn(struct writer *w, uint32_t l, const char *part, size_t inner) {
     char name[160];
     NAME(name, "model.layers.%u.%s.gate_proj", l, part);
-    add(w, name, inner, MICRO_HIDDEN);
+    matrix(w, name, inner, MICRO_HIDDEN);
     NAME(name, "model.layers.%u.%s.up_proj", l, part);
-    add(w, name, inner, MICRO_HIDDEN);
+    matrix(w, name, inner, MICRO_HIDDEN);
     NAME(name, "model.layers.%u.%s.down_proj", l, part);
-    add(w, name, MICRO_HIDDEN, inner);
+    matrix(w, name, MICRO_HIDDEN, inner);
 }
 
 static void moe_ffn(struct writer *w, uint32_t l) {
@@ -250,7 +249,7 @@ static void moe_ffn(struct writer *w, uint32_t l) {
                 matrix(w, name, rows, cols);
             }
         }
-    if (!w->spec->no_shared) ffn(w, l, "block_sparse_moe.shared_experts", MICRO_MOE_INNER, matrix);
+    if (!w->spec->no_shared) ffn(w, l, "block_sparse_moe.shared_experts", MICRO_MOE_INNER);
 }
 
 static void residual_pair(struct writer *w, const char *name) {
@@ -285,7 +284,7 @@ static void layer(struct writer *w, uint32_t l) {
     if (w->spec->ffn != MICRO_DENSE && l > 0) {
         moe_ffn(w, l);
     } else {
-        ffn(w, l, "mlp", MICRO_INNER, plain);
+        ffn(w, l, "mlp", MICRO_INNER);
     }
 }
 
@@ -368,7 +367,7 @@ static void print_text_config(struct buffer *b, const struct micro_spec *s) {
         print(b, "\"routed_expert_hidden_size\":%d,\"latent_moe_use_norm\":%s,", MICRO_LATENT_WIDTH,
               boolean(!s->no_latent_norm));
     if (s->attn_res_block > 0) print(b, "\"attn_res_block_size\":%u,", s->attn_res_block);
-    if (s->mxfp4 || s->mxfp4_all)
+    if (s->mxfp4 || s->mxfp4_attention || s->mxfp4_all)
         print(b,
               "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
               "\"mxfp4-pack-quantized\",\"config_groups\":{\"group_0\":{\"format\":"
@@ -542,8 +541,14 @@ const struct micro_case micro_cases[] = {
       .attn_res_block = 4,
       .mxfp4 = true}},
     {"k3 dense softplus", {.seed = 21, .family = MICRO_K3}},
-    {"k3 everything mxfp4",
-     {.seed = 22, .family = MICRO_K3, .ffn = MICRO_LATENT, .mxfp4_all = true, .attn_res_block = 1}},
+    {"k3 attention mxfp4",
+     {.seed = 22,
+      .family = MICRO_K3,
+      .ffn = MICRO_LATENT,
+      .q_lora = true,
+      .mxfp4 = true,
+      .mxfp4_attention = true,
+      .attn_res_block = 1}},
     {"k3 moe block 3", {.seed = 23, .family = MICRO_K3, .ffn = MICRO_MOE, .attn_res_block = 3}},
 };
 const size_t n_micro_cases = sizeof micro_cases / sizeof *micro_cases;

@@ -54,11 +54,12 @@ struct micro_spec {
     bool situ;
     uint32_t attn_res_block; /* 0: ordinary residual */
     bool tied;
-    int32_t dtype;       /* of matrices and norms: EBRO_F32, F16 or BF16 */
-    int32_t small_dtype; /* of convolutions, A_log, dt_bias, o_norm, score bias */
-    bool mxfp4;          /* routed experts packed */
-    bool mxfp4_all;      /* all but embedding, head, router, kv_b and the dense FFN */
-    bool conv_rank2;     /* [C, 4] instead of [C, 1, 4] */
+    int32_t dtype;        /* of matrices and norms: EBRO_F32, F16 or BF16 */
+    int32_t small_dtype;  /* of convolutions, A_log, dt_bias, o_norm, score bias */
+    bool mxfp4;           /* routed experts packed */
+    bool mxfp4_attention; /* q, k, v, o and the low-rank parts of KDA and MLA packed */
+    bool mxfp4_all;  /* every matrix packed that may be; test_reference_logits cannot read these */
+    bool conv_rank2; /* [C, 4] instead of [C, 1, 4] */
     enum micro_a_log a_log;
     /* The files. */
     uint32_t n_shards; /* 0: model.safetensors, else as many shards and an index */

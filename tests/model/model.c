@@ -1,5 +1,5 @@
 /* model.c: opening models: every switch, every error with its name, and what is left when memory
- * runs out; and placing weights on a device. */
+ * runs out. */
 #include "model/model.h"
 
 #include <jansson.h>
@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/load.h"
-#include "model/plan.h"
+#include "tests/harness/failing.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
@@ -256,18 +255,46 @@ static void check_micro(const ebro_model *m, const struct micro_spec *s) {
     check_chat(m);
 }
 
+static void try_micro(const char *name, const struct micro_spec *spec) {
+    ebro_model *m = NULL;
+    ebro_error err = {0};
+    struct micro_files f = micro_make(spec);
+    int32_t st = open_files(&f, &m, &err);
+    if (st != EBRO_OK) print_error("%s\n", name);
+    test_ok(st, &err);
+    check_micro(m, spec);
+    ebro_model_close(&m);
+    micro_files_free(&f);
+}
+
 static void test_micro(void **state) {
     (void)state;
-    for (size_t i = 0; i < n_micro_cases; i++) {
-        ebro_model *m = NULL;
-        ebro_error err = {0};
-        struct micro_files f = micro_make(&micro_cases[i].spec);
-        int32_t st = open_files(&f, &m, &err);
-        if (st != EBRO_OK) print_error("%s\n", micro_cases[i].name);
-        test_ok(st, &err);
-        check_micro(m, &micro_cases[i].spec);
-        ebro_model_close(&m);
-        micro_files_free(&f);
+    for (size_t i = 0; i < n_micro_cases; i++) try_micro(micro_cases[i].name, &micro_cases[i].spec);
+    const struct micro_spec packed = {.family = MICRO_K3,
+                                      .ffn = MICRO_LATENT,
+                                      .full_rank_gate = true,
+                                      .q_lora = true,
+                                      .mla_gate = MICRO_GATE_ELEMENT,
+                                      .mxfp4_all = true};
+    try_micro("all packed", &packed);
+}
+
+/* Every combination of the switches that change which tensors there are. */
+static void test_combinations(void **state) {
+    (void)state;
+    static const int32_t dtypes[] = {EBRO_F32, EBRO_F16, EBRO_BF16};
+    for (uint32_t i = 0; i < 2 * 2 * 2 * 2 * 3 * 3 * 2; i++) {
+        uint32_t k = i;
+        struct micro_spec s = {.seed = i, .pattern = "KM", .dtype = dtypes[i % 3]};
+        s.family = k % 2 != 0 ? MICRO_K3 : MICRO_LINEAR;
+        s.full_rank_gate = (k /= 2) % 2 != 0;
+        s.q_lora = (k /= 2) % 2 != 0;
+        s.attn_res_block = (k /= 2) % 2;
+        s.mla_gate = (enum micro_gate)((k /= 2) % 3);
+        s.ffn = (enum micro_ffn)((k /= 3) % 3);
+        s.tied = (k /= 3) % 2 != 0;
+        s.mxfp4 = i % 5 == 0;
+        try_micro("combination", &s);
     }
 }
 
@@ -761,24 +788,6 @@ static void test_shards(void **state) {
 
 /* ---- out of memory ---------------------------------------------------------------------- */
 
-/* Fails the call number `fail_at`, counting from 0, and all after it. */
-struct failing {
-    size_t n_calls, fail_at, n_held;
-};
-
-static void *failing_realloc(void *user, void *p, size_t n) {
-    struct failing *f = user;
-    if (n == 0) {
-        f->n_held -= p != NULL;
-        free(p);
-        return NULL;
-    }
-    if (f->n_calls++ >= f->fail_at) return NULL;
-    void *q = realloc(p, n);
-    f->n_held += p == NULL && q != NULL;
-    return q;
-}
-
 static void sweep(const ebro_model_options *o) {
     struct failing f = {.fail_at = SIZE_MAX};
     const ebro_runtime_options ro = {.size = sizeof ro,
@@ -825,179 +834,18 @@ static void test_out_of_memory(void **state) {
     micro_files_free(&f);
 }
 
-/* ---- on a device ------------------------------------------------------------------------ */
-
-struct placed {
-    const struct eb_weights *w;
-    struct eb_stream *s;
-    size_t n_in_place, n;
-};
-
-static int32_t compare(void *user, const struct eb_tensor *t, ebro_error *err) {
-    struct placed *p = user;
-    ebro_vec v = eb_vec(p->w, t);
-    uint8_t *back = malloc(t->bytes > 0 ? t->bytes : 1);
-    assert_true(v.mem != NULL && back != NULL);
-    memset(back, 0xa5, t->bytes);
-    const ebro_span src = {v.mem, v.offset};
-    test_ok(eb_download(p->s, back, src, t->bytes, err), err);
-    test_ok(eb_stream_sync(p->s, err), err);
-    assert_memory_equal(back, t->data, t->bytes);
-    p->n_in_place += (uintptr_t)(v.mem->address + v.offset) == (uintptr_t)t->data;
-    p->n++;
-    free(back);
-    return EBRO_OK;
-}
-
-static void check_table(struct placed *p, ebro_span table, const struct eb_layer *y, bool scales) {
-    uint64_t got[3][MICRO_EXPERTS];
-    ebro_error err = {0};
-    assert_non_null(table.mem);
-    test_ok(eb_download(p->s, got, table, sizeof got, &err), &err);
-    test_ok(eb_stream_sync(p->s, &err), &err);
-    for (int i = 0; i < 3; i++)
-        for (int e = 0; e < MICRO_EXPERTS; e++) {
-            ebro_weight w = eb_weight(p->w, &y->experts[i][e]);
-            uint64_t want =
-                scales ? w.scale_mem->address + w.scale_offset : w.mem->address + w.offset;
-            assert_true(got[i][e] == want && want != 0);
-        }
-}
-
-/* max_alloc: what the device says it can allocate at once; 0: as it is. */
-static void check_load(const struct micro_spec *spec, uint64_t caps_mask, uint64_t max_alloc,
-                       bool in_place) {
-    char *dir = test_tmp_dir();
-    ebro_model *m = NULL;
-    ebro_device *d = NULL;
-    ebro_error err = {0};
-    struct eb_stream s = {0};
-    struct eb_weights *w = NULL;
-    const ebro_device_options o = {.size = sizeof o, .caps_mask = caps_mask, .n_threads = 1};
-    micro_write(dir, spec);
-    test_ok(open_path(dir, &m, &err), &err);
-    test_ok(eb_device_open(rt, "CPU", &o, &d, &err), &err);
-    if (max_alloc > 0) d->caps.max_alloc_bytes = max_alloc;
-    test_ok(eb_stream_open(d, &s, &err), &err);
-    test_ok(eb_weights_load(m, &s, &w, &err), &err);
-    if (max_alloc > 0) /* more than one allocation was needed, and none was larger */
-        assert_true(eb_weight(w, &m->embed).mem != eb_vec(w, m->final_norm).mem &&
-                    eb_weight(w, &m->embed).mem->bytes <= max_alloc);
-    struct placed p = {.w = w, .s = &s};
-    test_ok(eb_plan_each(m, compare, &p, &err), &err);
-    if (in_place) {
-        assert_int_equal(p.n_in_place, p.n);
-    } else {
-        assert_true(p.n_in_place < p.n);
-    }
-    for (uint32_t l = 0; l < m->config.n_layers; l++) {
-        const struct eb_layer *y = &m->layers[l];
-        if (!y->is_moe) {
-            assert_null(eb_expert_table(w, l).mem);
-            assert_null(eb_expert_scale_table(w, l).mem);
-            continue;
-        }
-        check_table(&p, eb_expert_table(w, l), y, false);
-        if (y->experts[0][0].scale != NULL) check_table(&p, eb_expert_scale_table(w, l), y, true);
-    }
-    ebro_weight all = eb_weight(w, &m->embed), rows = eb_weight_rows(w, &m->embed, 5, 7);
-    assert_int_equal(all.rows, MICRO_VOCAB);
-    assert_int_equal(all.stride, MICRO_HIDDEN);
-    assert_int_equal(rows.rows, 7);
-    assert_int_equal(rows.offset - all.offset,
-                     5 * MICRO_HIDDEN * (spec->dtype == EBRO_F32 ? 4 : 2));
-    assert_null(eb_weight(w, &m->layers[0].kv_b).mem);
-    assert_null(eb_vec(w, NULL).mem);
-    eb_weights_free(&w);
-    assert_null(w);
-    eb_stream_close(&s);
-    ebro_device_close(&d);
-    ebro_model_close(&m);
-    test_tmp_remove(&dir);
-}
-
-static void test_load(void **state) {
-    (void)state;
-    struct micro_spec s = {.seed = 8, .ffn = MICRO_LATENT, .mxfp4 = true, .dtype = EBRO_BF16};
-    check_load(&s, 0, 0, true);
-    check_load(&s, EBRO_CAP_UNIFIED, 0, false);
-    check_load(&s, EBRO_CAP_UNIFIED, 50000, false);
-    s.shift = 1; /* only single bytes lie well */
-    check_load(&s, 0, 0, false);
-    s.mxfp4 = false;
-    s.n_shards = 3;
-    s.dtype = EBRO_F32;
-    s.shift = 0;
-    check_load(&s, 0, 0, true);
-}
-
-/* Both ways of placing weights, with every allocation failing in turn. */
-static void test_load_out_of_memory(void **state) {
-    (void)state;
-    struct failing f = {.fail_at = SIZE_MAX};
-    const ebro_runtime_options ro = {.size = sizeof ro,
-                                     .realloc = failing_realloc,
-                                     .realloc_user = &f,
-                                     .module_dir = test_module_dir()};
-    struct micro_spec spec = {.ffn = MICRO_MOE, .n_shards = 2};
-    struct micro_files files = micro_make(&spec);
-    const ebro_model_options mo = {.size = sizeof mo, .files = files.files, .n_files = files.n};
-    ebro_runtime *r = NULL;
-    ebro_model *m = NULL;
-    ebro_error err = {0};
-    test_ok(ebro_runtime_open(&ro, &r, &err), &err);
-    test_ok(ebro_model_open(r, &mo, &m, &err), &err);
-    for (int unified = 0; unified < 2; unified++) {
-        const ebro_device_options o = {
-            .size = sizeof o, .caps_mask = unified ? 0 : EBRO_CAP_UNIFIED, .n_threads = 1};
-        ebro_device *d = NULL;
-        struct eb_stream s = {0};
-        test_ok(eb_device_open(r, "CPU", &o, &d, &err), &err);
-        test_ok(eb_stream_open(d, &s, &err), &err);
-        const size_t held = f.n_held;
-        int32_t st = EBRO_NOMEM_HOST;
-        for (size_t n = 0; st != EBRO_OK; n++) {
-            struct eb_weights *w = NULL;
-            f.n_calls = 0;
-            f.fail_at = n;
-            st = eb_weights_load(m, &s, &w, &err);
-            f.fail_at = SIZE_MAX;
-            assert_true(st == EBRO_OK || st == EBRO_NOMEM_HOST || st == EBRO_NOMEM_DEVICE);
-            assert_int_equal(st == EBRO_OK, w != NULL);
-            eb_weights_free(&w);
-            assert_int_equal(f.n_held, held);
-        }
-        eb_stream_close(&s);
-        ebro_device_close(&d);
-    }
-    ebro_model_close(&m);
-    ebro_runtime_close(&r);
-    assert_int_equal(f.n_held, 0);
-    micro_files_free(&files);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_demo),
-        cmocka_unit_test(test_linear_tiny),
-        cmocka_unit_test(test_micro),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_missing_keys),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_more_config),
-        cmocka_unit_test(test_bad_json),
-        cmocka_unit_test(test_missing_tensors),
-        cmocka_unit_test(test_extra_tensors),
-        cmocka_unit_test(test_a_log),
-        cmocka_unit_test(test_wrong_tensors),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_missing_files),
-        cmocka_unit_test(test_hostile_shard_names),
-        cmocka_unit_test(test_index),
-        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_demo),          cmocka_unit_test(test_linear_tiny),
+        cmocka_unit_test(test_micro),         cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_missing_keys),
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_more_config),
+        cmocka_unit_test(test_bad_json),      cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_extra_tensors), cmocka_unit_test(test_a_log),
+        cmocka_unit_test(test_wrong_tensors), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_missing_files), cmocka_unit_test(test_hostile_shard_names),
+        cmocka_unit_test(test_index),         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_load_out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_runtime, close_runtime);
 }
