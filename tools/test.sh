@@ -101,8 +101,17 @@ run_tests() {
     } <"$work/count"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     grep -E '^ *[0-9]+/[0-9]+ Test +#' "$log" || true
-    # why tests were skipped, and all that a failing one said
-    grep -E '# SKIP' "$log" | sed 's/^[0-9]*: not ok [0-9]* # SKIP/skipped:/; s/^[0-9]*: ok [0-9]* # SKIP/skipped:/' || true
+    # a test that is skipped says why on the line before
+    awk 'match($0, /^[0-9]+: /) {
+            t = substr($0, 1, RLENGTH - 2)
+            line = substr($0, RLENGTH + 1)
+            if (line ~ /^skipped: /) why[t] = substr(line, 9)
+            else if (line ~ /# SKIP/) {
+                sub(/.*# SKIP */, "", line)
+                print "skipped: " line (why[t] ? ":" why[t] : "")
+                why[t] = ""
+            }
+        }' "$log"
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then fail "$2: ctest ended with $rc"; fi
     if [ "$rc" -ne 0 ] || [ "$f" -ne 0 ]; then sed 's/^/  | /' "$log" | tail -n 400; fi
     printf '%s: %s passed, %s failed, %s skipped\n' "$2" "$p" "$f" "$s"

@@ -12,6 +12,7 @@ for name in $(compgen -e); do
         EBRO_*) unset "$name" ;;
     esac
 done
+failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$work/out err=$work/err
@@ -23,6 +24,7 @@ result() {
     if [ "$1" -eq 0 ]; then
         echo "ok $n - $2"
     else
+        failed=1
         echo "not ok $n - $2"
         sed 's/^/# stdout: /' "$out" | head -n 20
         sed 's/^/# stderr: /' "$err" | head -n 20
@@ -272,3 +274,4 @@ set +m
 result $? "ctrl-C ends the text and still sums up"
 
 echo "1..$n"
+exit $failed
