@@ -75,7 +75,7 @@ static double *matrix(const struct ref *r, size_t layer, const char *name, size_
     assert_non_null(m);
     for (size_t i = 0; i < n_rows; i++) {
         for (size_t j = 0; j < half * 2; j++) {
-            unsigned code = (t->data[i * half + j / 2] >> (4 * (j % 2))) & 15u;
+            unsigned code = ((unsigned)t->data[i * half + j / 2] >> (4 * (j % 2))) & 15u;
             double v = codes[code & 7u] * pow(2, sc->data[i * (half / 16) + j / 32] - 127.0);
             m[i * half * 2 + j] = code & 8u ? -v : v;
         }
