@@ -237,6 +237,7 @@ int32_t cpu_state_copy(ebro_stream *s, const ebro_state_copy_args *a, ebro_error
 int32_t cpu_rows_copy(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err);
 
 /* Bytes of scratch for these host numbers or smaller ones; 0 where the op needs none. */
+uint64_t cpu_scratch_sample(ebro_dev *dev, const ebro_sample_args *a);
 uint64_t cpu_scratch_linear(ebro_dev *dev, const ebro_linear_args *a);
 uint64_t cpu_scratch_kda_prep(ebro_dev *dev, const ebro_kda_prep_args *a);
 uint64_t cpu_scratch_kda_step(ebro_dev *dev, const ebro_kda_step_args *a);

@@ -201,6 +201,8 @@ static int32_t wait_ticket(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns,
 
 static uint64_t scratch_bytes(ebro_dev *dev, ebro_op op, const void *args) {
     switch (op) {
+        case EBRO_OP_SAMPLE:
+            return cpu_scratch_sample(dev, args);
         case EBRO_OP_LINEAR:
             return cpu_scratch_linear(dev, args);
         case EBRO_OP_KDA_PREP:

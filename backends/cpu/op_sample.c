@@ -123,6 +123,30 @@ static int32_t sample_row(const float *logits, uint32_t n, const ebro_sample_par
     return draw(&w, &c, ebro_uniform(p->seed, p->position));
 }
 
+/* One row at a time is changed, in the scratch. */
+uint64_t cpu_scratch_sample(ebro_dev *dev, const ebro_sample_args *a) {
+    (void)dev;
+    return a->n_adjusts > 0 ? (uint64_t)a->vocab * sizeof(float) : 0;
+}
+
+/* The row as it is to be sampled from. */
+static const float *adjusted(const ebro_sample_args *a, uint32_t r) {
+    const float *logits = eb_mat_row(&a->logits, r);
+    if (a->n_adjusts == 0) return logits;
+    const int32_t *offsets = eb_at(a->adjust_offsets);
+    const ebro_logit_adjust *adjusts = eb_at(a->adjusts);
+    if (offsets[r] == offsets[r + 1]) return logits;
+    float *row = eb_at(a->scratch);
+    memcpy(row, logits, a->vocab * sizeof *row);
+    for (int32_t i = offsets[r]; i < offsets[r + 1]; i++) {
+        const ebro_logit_adjust *j = &adjusts[i];
+        if (j->id < 0 || (uint32_t)j->id >= a->vocab) continue;
+        float x = row[j->id];
+        row[j->id] = (x > 0.0f ? x / j->repeat : x * j->repeat) + j->add;
+    }
+    return row;
+}
+
 int32_t cpu_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
     const ebro_host *host = s->dev->host;
     const ebro_sample_params *params = eb_at(a->params);
@@ -135,7 +159,7 @@ int32_t cpu_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
                                   a->vocab * sizeof *heap, a->vocab);
             }
         }
-        ids[r] = sample_row(eb_mat_row(&a->logits, r), a->vocab, &params[r], heap);
+        ids[r] = sample_row(adjusted(a, r), a->vocab, &params[r], heap);
     }
     if (heap) (void)host->realloc(host->user, heap, 0);
     return EBRO_OK;
