@@ -1,4 +1,4 @@
-/* engine.c: the public calls of an engine and its sequence. */
+/* engine.c: the public calls of an engine and its sequence, but for sampling (sampler.c). */
 #include "engine/engine.h"
 
 #include <math.h>
@@ -104,6 +104,7 @@ void ebro_engine_close(ebro_engine **engine) {
     eb_mem_free(e->device, &e->step.mem);
     eb_mem_free(e->device, &e->work.mem);
     eb_mem_free(e->device, &e->readback);
+    eb_sampler_close(e);
     eb_stream_close(&e->stream);
     eb_free(&e->alloc, e);
 }
@@ -249,7 +250,7 @@ int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {
     return eb_while(err, st, "evaluating tokens %u to %u", s->n_done, s->n_done + n - 1);
 }
 
-static int32_t check_logits_ready(const struct ebro_seq *s, ebro_error *err) {
+int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err) {
     int32_t st = check_usable(s, err);
     if (st != EBRO_OK) return st;
     if (s->n_done < s->n_tokens) {
@@ -262,66 +263,12 @@ static int32_t check_logits_ready(const struct ebro_seq *s, ebro_error *err) {
 
 int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
                         ebro_error *err) {
-    int32_t st = check_logits_ready(seq, err);
+    int32_t st = eb_seq_check_logits(seq, err);
     if (st != EBRO_OK) return st;
     if (logits == NULL || rows == NULL) {
         return eb_fail(err, EBRO_INVALID, "ebro_seq_logits: logits and rows must not be NULL");
     }
     *logits = seq->logits->host;
     *rows = seq->logits_rows;
-    return EBRO_OK;
-}
-
-static int32_t check_sampling(const ebro_sampling *in, ebro_sampling *out, ebro_error *err) {
-    *out = (ebro_sampling){0};
-    if (in == NULL || in->size < sizeof in->size) {
-        return eb_fail(err, EBRO_INVALID, "ebro_sampling is NULL or its size is not set");
-    }
-    memcpy(out, in, in->size < sizeof *out ? in->size : sizeof *out);
-    /* Written so that NaN fails too. */
-    if (!(out->temperature >= 0.0f && out->temperature <= 100.0f)) {
-        return eb_fail(err, EBRO_INVALID, "temperature %g: 0 to 100 can be used",
-                       (double)out->temperature);
-    }
-    if (!(out->top_p >= 0.0f) || !(out->min_p >= 0.0f && out->min_p <= 1.0f)) {
-        return eb_fail(err, EBRO_INVALID, "top-p %g or min-p %g: probabilities are 0 to 1",
-                       (double)out->top_p, (double)out->min_p);
-    }
-    return EBRO_OK;
-}
-
-int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *id,
-                        ebro_error *err) {
-    int32_t st = check_logits_ready(seq, err);
-    if (st != EBRO_OK) return st;
-    if (id == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_sample: id is NULL");
-    ebro_sampling s;
-    if ((st = check_sampling(sampling, &s, err)) != EBRO_OK) return st;
-    struct ebro_engine *e = seq->engine;
-    uint32_t vocab = e->model->config.vocab_size;
-    ebro_sample_params p = {.temperature = s.temperature,
-                            .top_p = s.top_p,
-                            .min_p = s.min_p,
-                            .top_k = s.top_k,
-                            .seed = s.seed,
-                            .position = seq->n_done};
-    memcpy((char *)e->step.mem->host + e->step.sampling.offset, &p, sizeof p);
-    ebro_sample_args a = {
-        .size = sizeof a,
-        .logits = {.mem = seq->logits,
-                   .offset = (uint64_t)(seq->logits_rows - 1) * vocab * sizeof(float),
-                   .stride = vocab,
-                   .dtype = EBRO_F32},
-        .n_rows = 1,
-        .vocab = vocab,
-        .params = e->step.sampling,
-        .ids = {e->readback, 0}};
-    if ((st = eb_op_sample(&e->stream, &a, err)) != EBRO_OK) return st;
-    if ((st = eb_stream_sync(&e->stream, err)) != EBRO_OK) return st;
-    memcpy(id, e->readback->host, sizeof *id);
-    if (*id < 0) {
-        return eb_fail(err, EBRO_NUMERIC,
-                       "no token can be drawn at position %u: a logit is not finite", seq->n_done);
-    }
     return EBRO_OK;
 }

@@ -43,6 +43,14 @@ struct eb_workspace {
     ebro_span linear_scratch;
 };
 
+/* What sampling keeps from call to call: the adjustments of the logits. Grows when needed. */
+struct eb_sampler {
+    struct eb_adjust *list; /* one entry per token of the window and per bias */
+    size_t capacity;
+    ebro_mem *adjusts; /* i32 [2] offsets, then ebro_logit_adjust [n] */
+    ebro_mem *scratch;
+};
+
 struct ebro_seq {
     struct ebro_engine *engine;
     int32_t *tokens; /* all appended ones, [n_ctx] */
@@ -69,6 +77,7 @@ struct ebro_engine {
     struct eb_step_block step;
     struct eb_workspace work;
     ebro_mem *readback; /* i32: the sampled id */
+    struct eb_sampler sampler;
     struct ebro_seq *seq;
 };
 
@@ -79,6 +88,12 @@ struct eb_step {
     uint32_t first_logits; /* first row whose logits are wanted; rows.n_rows: none */
     ebro_mat logits;       /* where those rows go: [rows.n_rows - first_logits][vocab] */
 };
+
+/* engine.c: EBRO_OK where the logits of the last token are there. */
+int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err);
+
+/* sampler.c */
+void eb_sampler_close(struct ebro_engine *e); /* fine on a zeroed one */
 
 /* step.c */
 int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err);

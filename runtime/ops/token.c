@@ -22,6 +22,11 @@ int32_t eb_op_sample(struct eb_stream *s, const ebro_sample_args *a, ebro_error 
     EB_TRY(eb_check_mat(&c, "logits", &a->logits, a->n_rows, a->vocab, EB_ONLY_F32));
     EB_TRY(eb_check_array(&c, "params", a->params, a->n_rows, sizeof(ebro_sample_params)));
     EB_TRY(eb_check_array(&c, "ids", a->ids, a->n_rows, 4));
+    if (a->n_adjusts > 0) {
+        EB_TRY(eb_check_array(&c, "adjusts", a->adjusts, (uint64_t)a->n_adjusts * 3, 4));
+        EB_TRY(eb_check_array(&c, "adjust_offsets", a->adjust_offsets, (uint64_t)a->n_rows + 1, 4));
+    }
+    EB_TRY(eb_check_scratch(&c, "scratch", a->scratch, a));
     if (a->n_rows == 0) return EBRO_OK;
     return EB_DISPATCH(&c, sample, a);
 }

@@ -182,6 +182,47 @@ cp "$out" "$work/first"
 run run -p "Once upon a time" -n 24 --temp 0.7 --seed 5 -ub 2
 [ $rc -eq 0 ] && [ "$(wc -c <"$out")" -gt 24 ] && cmp -s "$out" "$work/first"
 result $? "a seed gives the same text again, however the prompt is cut"
+# the first token greedily chosen, then forbidden by its id
+run run -p "Once upon a time" -n 1
+cp "$out" "$work/first"
+run logits -p "Once upon a time" --last 1 --out "$work/bias.safetensors"
+id=$(python3 - "$work/bias.safetensors" <<'PY' 2>/dev/null || true
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+begin, end = json.loads(raw[8 : 8 + n])["logits"]["data_offsets"]
+logits = struct.unpack("<%df" % ((end - begin) // 4), raw[8 + n + begin : 8 + n + end])
+print(logits.index(max(logits)))
+PY
+)
+if [ -n "$id" ]; then
+    run run -p "Once upon a time" -n 1 --logit-bias "$id=-1e9"
+    [ $rc -eq 0 ] && ! cmp -s "$out" "$work/first"
+    result $? "a forbidden token is not chosen"
+    run run -p "Once upon a time" -n 1 --logit-bias "$id=-1e9,3=0.5" --logit-bias "$id=1e9"
+    [ $rc -eq 0 ] && cmp -s "$out" "$work/first"
+    result $? "biases of one token add up"
+else
+    for what in "a forbidden token" "biases of one token"; do skip "no Python here ($what)"; done
+fi
+for bad in x 5 5= =1 5=1x 5=1, ,5=1 -1=1 99999999999=1 5=inf 5=0x1; do
+    fails "logit bias $bad" 1 "is not ID=V" run -p x --logit-bias "$bad"
+done
+fails "logit bias of no token" 1 "0 to 4351" run -p x --logit-bias 4352=1
+fails "repeat penalty out of range" 1 "repeat penalty 0.001" run -p x --repeat-penalty 0.001
+fails "presence penalty out of range" 1 "from -100 to 100" run -p x --presence-penalty -101
+
+run run -p "the the the the the the" -n 24 --repeat-last-n 1000
+cp "$out" "$work/first"
+for penalty in "--repeat-penalty 5" "--presence-penalty 50" "--frequency-penalty 50"; do
+    # shellcheck disable=SC2086
+    run run -p "the the the the the the" -n 24 --repeat-last-n 1000 $penalty
+    [ $rc -eq 0 ] && ! cmp -s "$out" "$work/first"
+    result $? "$penalty changes the text"
+done
+
+run run -p "Once upon a time" -n 24 --temp 0.7 --seed 5
+cp "$out" "$work/first"
 run run -p "Once upon a time" -n 24 --temp 0.7 --seed 6
 [ $rc -eq 0 ] && ! cmp -s "$out" "$work/first"
 result $? "another seed gives another text"

@@ -167,6 +167,113 @@ static void sampling_repeats(void **state) {
     ebro_seq_destroy(&seq);
 }
 
+static int32_t choose(ebro_seq *seq, const ebro_sampling *s) {
+    ebro_error err;
+    int32_t id = -1;
+    test_ok(ebro_seq_sample(seq, s, &id, &err), &err);
+    return id;
+}
+
+/* The greedy choice with penalties, in float64 and token by token, as ebro.h documents it. */
+static int32_t penalised(const float *logits, const int32_t *ids, int n, const ebro_sampling *s) {
+    int32_t best = -1;
+    double best_logit = -INFINITY;
+    for (int32_t t = 0; t < 4352; t++) {
+        int count = 0, window = s->penalty_last_n == 0 ? 64 : (int)s->penalty_last_n;
+        for (int i = n > window ? n - window : 0; i < n; i++) count += ids[i] == t;
+        double x = (double)logits[t], repeat = (double)s->repeat_penalty;
+        if (count > 0 && repeat != 0.0) x = x > 0 ? x / repeat : x * repeat;
+        if (count > 0) x -= (double)s->presence_penalty + count * (double)s->frequency_penalty;
+        for (uint32_t i = 0; i < s->n_biases; i++) {
+            if (s->biases[i].id == t) x += (double)s->biases[i].bias;
+        }
+        if (x > best_logit) best_logit = x, best = t;
+    }
+    return best;
+}
+
+static void penalties_and_biases(void **state) {
+    struct fixture *f = *state;
+    ebro_error err;
+    /* The likeliest next token stands in the text: what it is follows from a first run. */
+    int32_t ids[95] = {4096, 708, 443, 305, 3752};
+    const float *logits = NULL;
+    uint32_t rows = 0;
+    ebro_sampling s = {.size = sizeof s};
+    int n = 5, changed = 0;
+    ebro_seq *seq = new_seq(f);
+    test_ok(ebro_seq_append(seq, ids, 5, 0, &err), &err);
+    for (; n < 95; n++) {
+        drain(f, seq);
+        test_ok(ebro_seq_logits(seq, &logits, &rows, &err), &err);
+        int32_t plain = choose(seq, &(ebro_sampling){.size = sizeof s});
+        float top = logits[plain];
+        const ebro_logit_bias biases[3] = {
+            {plain, -0.75f}, {(plain + 1) % 4352, 0.5f}, {plain, -0.25f}};
+        const ebro_sampling cases[] = {
+            {.size = sizeof s, .repeat_penalty = 1.3f},
+            {.size = sizeof s, .repeat_penalty = 1.8f, .penalty_last_n = 3},
+            {.size = sizeof s, .repeat_penalty = 0.7f, .penalty_last_n = 1000000},
+            {.size = sizeof s, .presence_penalty = 4.0f},
+            {.size = sizeof s, .frequency_penalty = 1.5f, .penalty_last_n = 80},
+            {.size = sizeof s, .biases = biases, .n_biases = 3},
+            {.size = sizeof s,
+             .repeat_penalty = 1.1f,
+             .presence_penalty = -0.5f,
+             .frequency_penalty = 0.75f,
+             .biases = biases,
+             .n_biases = 3},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            int32_t id = choose(seq, &cases[i]);
+            assert_int_equal(id, penalised(logits, ids, n, &cases[i]));
+            changed += id != plain;
+        }
+        assert_true(logits[plain] == top);
+        /* Half of the text repeats, so that there is something to be penalised. */
+        ids[n] = n % 2 == 0 ? plain : ids[n - 3];
+        test_ok(ebro_seq_append(seq, &ids[n], 1, 0, &err), &err);
+    }
+    assert_true(changed > 50);
+    drain(f, seq);
+    /* A struct of before the penalties: what it does not hold is off. */
+    s = (ebro_sampling){.size = offsetof(ebro_sampling, repeat_penalty), .repeat_penalty = 50.0f};
+    assert_int_equal(choose(seq, &s), choose(seq, &(ebro_sampling){.size = sizeof s}));
+    ebro_seq_destroy(&seq);
+}
+
+static void bad_penalties(void **state) {
+    struct fixture *f = *state;
+    ebro_error err;
+    int32_t id = 0;
+    ebro_seq *seq = new_seq(f);
+    test_ok(ebro_seq_append(seq, &id, 1, 0, &err), &err);
+    drain(f, seq);
+    const ebro_logit_bias outside = {4352, 1.0f}, negative = {-1, 1.0f}, infinite = {1, INFINITY};
+    const struct {
+        ebro_sampling s;
+        const char *part;
+    } cases[] = {
+        {{.repeat_penalty = -1.0f}, "repeat penalty -1"},
+        {{.repeat_penalty = NAN}, "repeat penalty nan"},
+        {{.repeat_penalty = 101.0f}, "repeat penalty 101"},
+        {{.presence_penalty = NAN}, "presence penalty nan"},
+        {{.frequency_penalty = -101.0f}, "frequency penalty -101"},
+        {{.n_biases = 1}, "biases is NULL"},
+        {{.n_biases = 1, .biases = &outside}, "0 to 4351"},
+        {{.n_biases = 1, .biases = &negative}, "token -1"},
+        {{.n_biases = 1, .biases = &infinite}, "logit bias inf"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ebro_sampling s = cases[i].s;
+        s.size = sizeof s;
+        test_fails(ebro_seq_sample(seq, &s, &id, &err), EBRO_INVALID, &err, cases[i].part);
+    }
+    /* An error leaves the sequence usable. */
+    assert_in_range(draw(seq, 0.0f, 0), 0, 4351);
+    ebro_seq_destroy(&seq);
+}
+
 static void engine_closes_its_sequence(void **state) {
     struct fixture *f = *state;
     ebro_error err;
@@ -188,6 +295,8 @@ int main(void) {
         cmocka_unit_test(bad_calls),
         cmocka_unit_test(slot_reuse),
         cmocka_unit_test(sampling_repeats),
+        cmocka_unit_test(penalties_and_biases),
+        cmocka_unit_test(bad_penalties),
         cmocka_unit_test(engine_closes_its_sequence),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -71,6 +71,10 @@ static inline void good_sample(union any_args *u) {
     a->logits = fake_mat(ROWS, 11, 12, EBRO_F32);
     a->params = fake_span(ROWS, sizeof(ebro_sample_params));
     a->ids = fake_span(ROWS, 4);
+    a->n_adjusts = 5;
+    a->adjusts = fake_span(5, sizeof(ebro_logit_adjust));
+    a->adjust_offsets = fake_span(ROWS + 1, 4);
+    want_scratch(EBRO_OP_SAMPLE, 72, &a->scratch);
 }
 
 static inline void good_rms_norm(union any_args *u) {

@@ -58,6 +58,16 @@ static const struct mutation sample[] = {
     SET(sample, ids.mem, 0, "ids.mem != NULL"),
     SET(sample, ids.offset, 17, "ids.offset % element size == 0"),
     SET(sample, ids.offset, 20, "ids inside its memory"),
+    SET(sample, adjusts.mem, 0, "adjusts.mem != NULL"),
+    SET(sample, adjusts.offset, 18, "adjusts.offset % element size == 0"),
+    SET(sample, adjusts.offset, 20, "adjusts inside its memory"),
+    SET(sample, n_adjusts, 6, "adjusts inside its memory"),
+    SET(sample, n_adjusts, UINT32_MAX, "adjusts inside its memory"),
+    SET(sample, adjust_offsets.mem, 0, "adjust_offsets.mem != NULL"),
+    SET(sample, adjust_offsets.offset, 17, "adjust_offsets.offset % element size == 0"),
+    SET(sample, adjust_offsets.offset, 20, "adjust_offsets inside its memory"),
+    SET(sample, scratch.mem, 0, "scratch.mem != NULL"),
+    SET(sample, scratch.offset, 24, "scratch as large as eb_op_scratch says"),
 };
 static const struct mutation rms_norm[] = {
     SET(rms_norm, n_cols, 0, "n_cols > 0"),

@@ -72,6 +72,27 @@ static bool set_value(const struct eb_arg *a, const char *label, const char *val
             *(double *)(void *)at = v;
             break;
         }
+        case EB_ARG_SIGNED: {
+            double v = 0, most = (double)a->max;
+            if (!read_real(value, &v) || v < -most || v > most) {
+                snprintf(text, text_bytes, "%s: \"%s\" is not a number from -%g to %g", label,
+                         value, most, most);
+                return false;
+            }
+            *(double *)(void *)at = v;
+            break;
+        }
+        case EB_ARG_LIST: {
+            struct eb_arg_list *list = (struct eb_arg_list *)(void *)at;
+            if (list->from != from) list->n = 0;
+            if (list->n == EB_ARG_LIST_MAX) {
+                snprintf(text, text_bytes, "%s: given more than %d times", label, EB_ARG_LIST_MAX);
+                return false;
+            }
+            list->items[list->n++] = value;
+            list->from = from;
+            break;
+        }
         case EB_ARG_CHOICE: {
             const struct eb_choice *c = a->choices;
             while (c->name && strcmp(c->name, value) != 0) c++;

@@ -9,20 +9,31 @@
 #include <stdio.h>
 
 enum eb_arg_kind {
-    EB_ARG_FLAG,  /* bool; "--name", "--name=0", "--name=1" */
-    EB_ARG_TEXT,  /* const char * */
-    EB_ARG_UINT,  /* uint64_t, in [min, max] */
-    EB_ARG_REAL,  /* double, in [min, max] */
-    EB_ARG_CHOICE /* int32_t, one of choices */
+    EB_ARG_FLAG,   /* bool; "--name", "--name=0", "--name=1" */
+    EB_ARG_TEXT,   /* const char * */
+    EB_ARG_UINT,   /* uint64_t, in [min, max] */
+    EB_ARG_REAL,   /* double, in [min, max] */
+    EB_ARG_SIGNED, /* double, in [-max, max] */
+    EB_ARG_CHOICE, /* int32_t, one of choices */
+    EB_ARG_LIST    /* struct eb_arg_list; may be given several times */
+};
+
+/* Where a value came from; a later one wins over an earlier one. */
+enum eb_arg_from { EB_FROM_DEFAULT = 0, EB_FROM_ENVIRONMENT, EB_FROM_COMMAND_LINE };
+
+/* The values of an option that may be given several times. The first one on the command line
+ * replaces what the environment gave. */
+enum { EB_ARG_LIST_MAX = 64 };
+struct eb_arg_list {
+    const char *items[EB_ARG_LIST_MAX];
+    size_t n;
+    enum eb_arg_from from;
 };
 
 struct eb_choice {
     const char *name; /* NULL ends the list */
     int32_t value;
 };
-
-/* Where a value came from; a later one wins over an earlier one. */
-enum eb_arg_from { EB_FROM_DEFAULT = 0, EB_FROM_ENVIRONMENT, EB_FROM_COMMAND_LINE };
 
 /* One option. `offset` says where its value lies in the struct handed to eb_args_parse, which holds
  * the defaults before; `from`, unless 0, where an enum eb_arg_from lies that says its origin. */

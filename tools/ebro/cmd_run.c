@@ -98,6 +98,44 @@ static const struct eb_arg generation_args[] = {
      .max = UINT64_MAX,
      .offset = offsetof(struct eb_options, seed),
      .help = "seed of the draws; default: 0"},
+    {.name = "--repeat-penalty",
+     .env = "EBRO_REPEAT_PENALTY",
+     .meta = "R",
+     .kind = EB_ARG_REAL,
+     .max = 100,
+     .offset = offsetof(struct eb_options, repeat_penalty),
+     .help =
+         "positive logits of recent tokens are divided by R,\nothers multiplied; default: 1, off"},
+    {.name = "--presence-penalty",
+     .env = "EBRO_PRESENCE_PENALTY",
+     .meta = "P",
+     .kind = EB_ARG_SIGNED,
+     .max = 100,
+     .offset = offsetof(struct eb_options, presence_penalty),
+     .help = "subtracted from logits of recent tokens; default: 0"},
+    {.name = "--frequency-penalty",
+     .env = "EBRO_FREQUENCY_PENALTY",
+     .meta = "F",
+     .kind = EB_ARG_SIGNED,
+     .max = 100,
+     .offset = offsetof(struct eb_options, frequency_penalty),
+     .help = "the same for each time they occurred; default: 0"},
+    {.name = "--repeat-last-n",
+     .env = "EBRO_REPEAT_LAST_N",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1u << 30,
+     .offset = offsetof(struct eb_options, repeat_last_n),
+     .help = "tokens that count as recent, prompt included; more\nthan there are means all; "
+             "default: 64"},
+    {.name = "--logit-bias",
+     .env = "EBRO_LOGIT_BIAS",
+     .meta = "ID=V",
+     .kind = EB_ARG_LIST,
+     .offset = offsetof(struct eb_options, logit_bias),
+     .help = "adds V to the logit of token ID; several times, or a\nlist ID=V,ID=V; -1e9 forbids a "
+             "token"},
 };
 
 static volatile sig_atomic_t interrupted;
@@ -210,6 +248,53 @@ static int tokens_of_chat(const ebro_model *model, const struct eb_options *o, c
     return EB_EXIT_OK;
 }
 
+/* ---- logit biases ----------------------------------------------------------------------- */
+
+struct bias_list {
+    ebro_logit_bias *v; /* free with free() */
+    size_t n;
+};
+
+/* One "ID=V" at *text; steps over it and a comma behind it. */
+static bool read_bias(const char **text, ebro_logit_bias *out) {
+    char *end = NULL;
+    const char *s = *text;
+    if (*s < '0' || *s > '9') return false;
+    errno = 0;
+    long id = strtol(s, &end, 10);
+    if (errno != 0 || *end != '=' || id > INT32_MAX) return false;
+    s = end + 1;
+    /* strtof also takes blanks, hexadecimal, "inf" and "nan" */
+    size_t n = strspn(s, "0123456789.eE+-");
+    out->id = (int32_t)id;
+    out->bias = strtof(s, &end);
+    if (n == 0 || end != s + n || (*end != ',' && *end != '\0')) return false;
+    if (*end == ',' && end[1] == '\0') return false;
+    *text = *end == ',' ? end + 1 : end;
+    return true;
+}
+
+static int read_biases(const struct eb_arg_list *list, struct bias_list *out) {
+    size_t capacity = list->n;
+    for (size_t i = 0; i < list->n; i++)
+        for (const char *p = list->items[i]; *p; p++) capacity += *p == ',';
+    if (capacity == 0) return EB_EXIT_OK;
+    if (!(out->v = calloc(capacity, sizeof *out->v))) {
+        eb_complain("out of memory for %zu logit biases", capacity);
+        return EB_EXIT_MEMORY;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        const char *text = list->items[i];
+        do {
+            if (!read_bias(&text, &out->v[out->n++])) {
+                eb_complain("--logit-bias: \"%s\" is not ID=V or a list ID=V,ID=V", list->items[i]);
+                return EB_EXIT_USAGE;
+            }
+        } while (*text);
+    }
+    return EB_EXIT_OK;
+}
+
 /* ---- generation ------------------------------------------------------------------------- */
 
 struct tally {
@@ -237,14 +322,20 @@ static bool is_end(const struct eb_session *s, bool chat, int32_t id, const char
     return !chat && special && n == sizeof eos - 1 && memcmp(bytes, eos, n) == 0;
 }
 
-static int generate(struct eb_session *s, const struct eb_options *o, enum eb_reply_form form,
-                    struct tally *t) {
+static int generate(struct eb_session *s, const struct eb_options *o, const struct bias_list *b,
+                    enum eb_reply_form form, struct tally *t) {
     const ebro_sampling sampling = {.size = sizeof sampling,
                                     .temperature = (float)o->temperature,
                                     .top_k = (uint32_t)o->top_k,
                                     .top_p = (float)o->top_p,
                                     .min_p = (float)o->min_p,
-                                    .seed = o->seed};
+                                    .seed = o->seed,
+                                    .repeat_penalty = (float)o->repeat_penalty,
+                                    .presence_penalty = (float)o->presence_penalty,
+                                    .frequency_penalty = (float)o->frequency_penalty,
+                                    .penalty_last_n = (uint32_t)o->repeat_last_n,
+                                    .biases = b->v,
+                                    .n_biases = (uint32_t)b->n};
     ebro_error err = {0};
     struct eb_reply reply;
     int code = EB_EXIT_OK;
@@ -279,7 +370,8 @@ static int generate(struct eb_session *s, const struct eb_options *o, enum eb_re
         t->n_steps++;
     }
     t->step_seconds = eb_seconds() - begin;
-    eb_reply_finish(&reply);
+    /* a wish that is refused before the first token leaves no output */
+    if (code == EB_EXIT_OK || t->n_generated > 0) eb_reply_finish(&reply);
     if (code != EB_EXIT_OK)
         fflush(stdout); /* the first failure is the one to report */
     else if (!eb_flush_stdout())
@@ -295,9 +387,12 @@ static enum eb_reply_form reply_form(const struct eb_session *s, const struct eb
 static int answer(struct eb_session *s, const struct eb_options *o, const struct text *prompt) {
     struct eb_tokens tokens = {0};
     struct tally t = {0};
+    struct bias_list biases = {0};
     ebro_error err = {0};
-    int code = o->chat ? tokens_of_chat(s->model, o, prompt->s, &tokens)
-                       : eb_tokens_of_text(s->model, prompt->s, prompt->n, &tokens);
+    int code = read_biases(&o->logit_bias, &biases);
+    if (code != EB_EXIT_OK) goto out;
+    code = o->chat ? tokens_of_chat(s->model, o, prompt->s, &tokens)
+                   : eb_tokens_of_text(s->model, prompt->s, prompt->n, &tokens);
     if (code != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(s, o)) != EB_EXIT_OK) goto out;
     if (ebro_seq_append(s->seq, tokens.ids, tokens.n, 0, &err) != EBRO_OK) {
@@ -309,13 +404,14 @@ static int answer(struct eb_session *s, const struct eb_options *o, const struct
     if ((code = eb_session_evaluate(s, &interrupted)) != EB_EXIT_OK) goto out;
     t.prompt_seconds = eb_seconds() - begin;
     t.n_prompt = ebro_seq_length(s->seq);
-    if (!interrupted) code = generate(s, o, reply_form(s, o), &t);
+    if (!interrupted) code = generate(s, o, &biases, reply_form(s, o), &t);
     if (interrupted) {
         t.remark = "interrupted";
         if (code == EB_EXIT_OK) code = EB_EXIT_INTERRUPTED;
     }
     if (code == EB_EXIT_OK || code == EB_EXIT_INTERRUPTED) print_summary(s, &t);
 out:
+    free(biases.v);
     free(tokens.ids);
     return code;
 }

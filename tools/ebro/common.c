@@ -98,6 +98,8 @@ void eb_options_init(struct eb_options *o) {
                              .log = EBRO_LOG_WARN,
                              .n_predict = 256,
                              .top_p = 1.0,
+                             .repeat_penalty = 1.0,
+                             .repeat_last_n = 64,
                              .n_last = 1};
 }
 

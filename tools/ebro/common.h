@@ -44,6 +44,9 @@ struct eb_options {
     /* generation */
     uint64_t n_predict, top_k, seed;
     double temperature, top_p, min_p;
+    double repeat_penalty, presence_penalty, frequency_penalty;
+    uint64_t repeat_last_n;
+    struct eb_arg_list logit_bias, stop;
     /* results */
     uint64_t n_last;
     const char *out;

@@ -209,6 +209,14 @@ typedef struct ebro_sample_params {
     uint64_t position; /* index of the token that is being drawn */
 } ebro_sample_params;
 
+/* Changes one logit before the choice: x = x > 0 ? x / repeat : x * repeat, then x = x + add. The
+ * runtime sums up penalties and biases, so that a backend sees one such entry per id. */
+typedef struct ebro_logit_adjust {
+    int32_t id;   /* outside [0, vocab): the entry does nothing */
+    float repeat; /* > 0; 1: leaves the logit as it is */
+    float add;
+} ebro_logit_adjust;
+
 /* Greedy: the largest logit, ties to the lower id. Else: p = softmax(logits / temperature); keep the
  * top_k most probable (ties to the lower id), of those the smallest set whose sum, from the most
  * probable on, reaches top_p of the kept mass, of those the ones with p >= min_p * max p. The draw:
@@ -220,6 +228,13 @@ typedef struct ebro_sample_args {
     uint32_t n_rows, vocab;
     ebro_span params;    /* ebro_sample_params [n_rows] */
     ebro_span ids;       /* out i32 [n_rows]; -1 where a logit is not finite */
+    /* Entries adjust_offsets[r] .. adjust_offsets[r + 1] of adjusts are for row r, an id at most once
+     * a row. They act before all of the above and never change `logits`: the changed rows belong in
+     * the scratch. -1 also where a changed logit is not finite. Both absent where n_adjusts is 0. */
+    ebro_span adjusts;        /* ebro_logit_adjust [n_adjusts] */
+    ebro_span adjust_offsets; /* i32 [n_rows + 1], rising from 0 to n_adjusts at most */
+    uint32_t n_adjusts;
+    ebro_span scratch;
 } ebro_sample_args;
 
 /* Uniform in [0, 1) with 24 bits, from two rounds of splitmix64 over (seed, position). */

@@ -248,6 +248,15 @@ EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
 EBRO_API int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
                                  ebro_error *err);
 
+/* Added to one logit. */
+typedef struct ebro_logit_bias {
+    int32_t id;
+    float bias; /* finite; -1e9 forbids a token */
+} ebro_logit_bias;
+
+/* Logits are first adjusted: a token that is among the last penalty_last_n ones of the sequence,
+ * `count` times, has its logit divided by repeat_penalty when positive, else multiplied by it, then
+ * lowered by presence_penalty + frequency_penalty * count; then biases are added. */
 typedef struct ebro_sampling {
     size_t size;
     float temperature; /* 0: greedy (ties: lower id) */
@@ -255,9 +264,16 @@ typedef struct ebro_sampling {
     float top_p;       /* 0 or >= 1: off */
     float min_p;       /* 0: off */
     uint64_t seed;     /* the draw depends on seed and position alone */
+    float repeat_penalty; /* 0.01 to 100; 0 or 1: off */
+    float presence_penalty, frequency_penalty; /* -100 to 100; 0: off */
+    uint32_t penalty_last_n; /* prompt included; 0: 64; more than there are: all */
+    /* Biases of one id add up. The list is read before the call returns. */
+    const ebro_logit_bias *biases;
+    uint32_t n_biases;
 } ebro_sampling;
 
-/* Chooses a token from the last logits on the device. Does not append it. */
+/* Chooses a token from the last logits on the device. Does not append it. The logits that
+ * ebro_seq_logits gives stay as they are. */
 EBRO_API int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *id,
                                  ebro_error *err);
 
