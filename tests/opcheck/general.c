@@ -54,9 +54,9 @@ static void linear_case(uint32_t n_rows, uint32_t in, uint32_t out, int32_t dtyp
 
 static void linear_shapes(void **state) {
     static const uint32_t shapes[][3] = {/* rows, inputs, outputs */
-                                         {0, 32, 5},   {1, 1, 1},     {1, 2304, 33},
-                                         {2, 7, 3},    {3, 544, 67},  {5, 96, 64},
-                                         {33, 160, 9}, {70, 1056, 6}, {1, 3, 130}};
+                                         {0, 32, 5},   {1, 1, 1},     {1, 2304, 33}, {2, 7, 3},
+                                         {4, 61, 5},   {3, 544, 67},  {5, 96, 64},   {33, 160, 9},
+                                         {6, 2591, 4}, {70, 1056, 6}, {1, 3, 130}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (uint32_t v = 0; v < 16; v++) {
             int32_t dtype = dtypes[v / 4];
@@ -215,6 +215,43 @@ static void embed(void **state) {
             for (uint32_t c = 0; c < hidden; c++) {
                 double want = known ? w.v[(uint32_t)ids[r] * hidden + c] : 0.0;
                 assert_true((double)got[r * hidden + c] == want);
+            }
+        }
+    }
+}
+
+/* Every bit pattern of the two narrow types. */
+static void embed_patterns(void **state) {
+    (void)state;
+    int32_t ids[256];
+    uint16_t *bits = rig_host(65536, 2);
+    for (uint32_t i = 0; i < 65536; i++) bits[i] = (uint16_t)i;
+    for (int32_t i = 0; i < 256; i++) ids[i] = i;
+    struct rig_buf data = rig_data(bits, 65536 * 2), idb = rig_data(ids, sizeof ids);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct rig_mat out = rig_mat(256, 256, 1);
+        ebro_embed_args a = {.size = sizeof a, .ids = idb.span, .n_rows = 256, .out = out.m};
+        a.table = (ebro_weight){.mem = data.span.mem, .offset = data.span.offset, .stride = 256};
+        a.table.rows = a.table.cols = 256;
+        a.table.dtype = bf16 ? EBRO_BF16 : EBRO_F16;
+        test_ok(eb_op_embed(&rig.s, &a, &rig.err), &rig.err);
+        rig_sync();
+        const float *got = rig_mat_get(&out);
+        int width = bf16 ? 7 : 10, bias = bf16 ? 127 : 15, last = bf16 ? 255 : 31;
+        for (int32_t i = 0; i < 65536; i++) {
+            int exponent = (i >> width) & last, mantissa = i & ((1 << width) - 1);
+            double sign = i & 0x8000 ? -1.0 : 1.0, want = sign * HUGE_VAL;
+            if (exponent == last && mantissa != 0) {
+                assert_true(isnan(got[i]));
+                continue;
+            }
+            if (exponent == 0) want = sign * ldexp(mantissa, 1 - bias - width);
+            if (exponent > 0 && exponent < last) {
+                want = sign * ldexp(mantissa + (1 << width), exponent - bias - width);
+            }
+            if ((double)got[i] != want || !signbit(got[i]) != !signbit(want)) {
+                fail_msg("%s %#x: %a, not %a", bf16 ? "bf16" : "f16", (unsigned)i, (double)got[i],
+                         want);
             }
         }
     }
@@ -520,9 +557,9 @@ int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(linear_shapes), CASE(linear_batches), CASE(linear_splits), CASE(linear_mxfp4_golden),
-        CASE(embed),         CASE(norm_random),    CASE(norm_golden),   CASE(norm_extremes),
-        CASE(act_random),    CASE(act_golden),     CASE(act_extremes),  CASE(mix_golden),
-        CASE(mix_random),    CASE(state_copy),     CASE(rows_copy),
+        CASE(embed),         CASE(embed_patterns), CASE(norm_random),   CASE(norm_golden),
+        CASE(norm_extremes), CASE(act_random),     CASE(act_golden),    CASE(act_extremes),
+        CASE(mix_golden),    CASE(mix_random),     CASE(state_copy),    CASE(rows_copy),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
