@@ -18,12 +18,11 @@ static void select_experts(const float *s, const float *bias, uint32_t n, uint32
     uint32_t held = 0;
     for (uint32_t e = 0; e < n; e++) {
         float v = s[e] + bias[e];
-        if (isnan(v)) v = -INFINITY;
         uint32_t at = held;
         while (at > 0) {
             uint32_t other = (uint32_t)ids[at - 1];
             float w = s[other] + bias[other];
-            if (!(v > w || (isnan(w) && v > -INFINITY))) break;
+            if (!(v > w || (isnan(w) && !isnan(v)))) break;
             at--;
         }
         if (at == top_k) continue;
