@@ -20,6 +20,7 @@
 enum { RIG_GUARD = 256, RIG_MAX_MEMS = 4096 };
 
 static struct rig {
+    const char *name; /* of the device; NULL: "CPU" */
     ebro_runtime *rt;
     ebro_device *device;
     struct eb_stream s;
@@ -34,7 +35,7 @@ static inline int rig_setup(void **state) {
     (void)state;
     ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&options, &rig.rt, &rig.err), &rig.err);
-    test_ok(ebro_device_open(rig.rt, "CPU", &rig.device, &rig.err), &rig.err);
+    test_ok(ebro_device_open(rig.rt, rig.name ? rig.name : "CPU", &rig.device, &rig.err), &rig.err);
     test_ok(eb_stream_open(rig.device, &rig.s, &rig.err), &rig.err);
     const char *seed = getenv("EBRO_TEST_SEED"); /* to see a failure again */
     rig.rng.s = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
