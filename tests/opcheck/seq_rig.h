@@ -124,6 +124,7 @@ static inline ebro_rows seq_rows(const struct seq_plan *p) {
         uint32_t n = (uint32_t)(p->offsets[s + 1] - p->offsets[s]);
         if (n > r.max_rows) r.max_rows = n;
     }
+    r.max_rows += p->slack;
     return r;
 }
 
@@ -136,6 +137,38 @@ static inline bool seq_writes(const struct seq_plan *p, uint32_t slot) {
         if (p->emit_slots[i] == (int32_t)slot) return true;
     }
     return false;
+}
+
+/* Sequences of awkward lengths, some empty; start states absent, shared, or written in place; end
+ * states kept or not; emitted states anywhere, now and then at a sequence's last row. Slots
+ * [0, SEQ_SHARED) are only read. */
+enum { SEQ_SHARED = 3 };
+
+static inline struct seq_plan seq_random_plan(uint32_t max_length) {
+    static const uint32_t lengths[] = {0,  0,  1,  1,  2,  3,  4,  5,  15, 16,
+                                       17, 31, 32, 33, 47, 63, 64, 65, 66, 100};
+    struct seq_plan p = {.n_seqs = 1 + rig_below(6)};
+    int32_t next = SEQ_SHARED;
+    for (uint32_t s = 0; s < p.n_seqs; s++) {
+        uint32_t n = lengths[rig_below(sizeof lengths / sizeof lengths[0])];
+        p.offsets[s + 1] = p.offsets[s] + (int32_t)(n % (max_length + 1));
+        p.in[s] = (int32_t)rig_below(SEQ_SHARED + 1) - 1;
+        p.out[s] = rig_below(5) == 0 ? -1 : next++;
+        if (p.out[s] >= 0 && rig_below(3) == 0) p.in[s] = p.out[s];
+    }
+    uint32_t n_rows = (uint32_t)p.offsets[p.n_seqs], wanted = rig_below(7);
+    for (uint32_t i = 0; i < wanted && n_rows > 0; i++) {
+        int32_t row = (int32_t)rig_below(n_rows);
+        if (i % 2 == 0) row = p.offsets[1 + rig_below(p.n_seqs)] - 1;
+        bool again = row < 0;
+        for (uint32_t k = 0; k < p.n_emit; k++) again = again || p.emit_rows[k] == row;
+        if (again) continue;
+        p.emit_rows[p.n_emit] = row;
+        p.emit_slots[p.n_emit++] = next++;
+    }
+    p.padding = rig_below(3) * 5;
+    p.slack = rig_below(2) * 3;
+    return p;
 }
 
 /* ---- states ----------------------------------------------------------------------------- */
@@ -153,6 +186,13 @@ struct seq_layout {
     uint32_t units_per_block, first_unit, first_block;
     uint32_t gap; /* elements before the first unit of a block and after each unit */
 };
+
+static inline struct seq_layout seq_random_layout(uint32_t units) {
+    return (struct seq_layout){.units_per_block = 1 + rig_below(units + 1),
+                               .first_unit = rig_below(4),
+                               .first_block = rig_below(3),
+                               .gap = rig_below(2) * 6};
+}
 
 static inline struct seq_pool seq_pool(uint32_t n_slots, uint32_t units, uint64_t elements,
                                        int32_t dtype, struct seq_layout l) {

@@ -1,0 +1,325 @@
+/* kda_step.c: kda_conv and kda_step against a float64 chain: convolution and SiLU, gates,
+ * recurrence, gated output norm. The chunked recurrence is tested in kda.c.
+ *
+ * Bounds: 1e-5 relative for what f32 arithmetic and an f32 state give (about 1e-6); windows are
+ * copies and must be exact. A BF16 state is rounded after every token, as in the reference; where
+ * the two differ by one rounding of one element, that element is off by at most 2^-7. */
+#include "tests/opcheck/kda_ref.h"
+
+static const double bound = 1e-5;
+static const double flip = 1.0 / 128 + 1e-5; /* of an element of a BF16 state */
+static const double bf16_bound = 1e-3;       /* of outputs: few elements are off */
+
+struct chain {
+    struct kda_case c; /* q, k, v unused */
+    float *x[3], *out_gate;
+    ebro_vec weight[3], norm_weight;
+    double *w[3], *norm; /* their values */
+    float norm_eps;
+};
+
+static struct chain random_chain(uint32_t n_rows, uint32_t n_heads, uint32_t dim, int32_t form) {
+    static const int32_t dtypes[3] = {EBRO_F32, EBRO_BF16, EBRO_F16};
+    uint64_t channels = (uint64_t)n_heads * dim;
+    struct chain s = {.c = kda_random(n_rows, n_heads, dim, form), .norm_eps = 1e-5f};
+    for (uint32_t i = 0; i < 3; i++) {
+        s.x[i] = rig_normal(n_rows * channels, 1);
+        s.weight[i] = rig_vec(dtypes[rig_below(3)], (uint32_t)channels * 4, &s.w[i]);
+    }
+    s.out_gate = rig_normal(n_rows * channels, 2);
+    s.norm_weight = rig_vec(dtypes[rig_below(3)], dim, &s.norm);
+    return s;
+}
+
+static double silu(double x) {
+    return x * rig_sigmoid(x);
+}
+
+/* Input t of a sequence, t from -3 on: what the window held, then the rows. */
+static double conv_input(const float *x, const double *window, uint64_t channels, int32_t begin,
+                         int32_t t, uint64_t c) {
+    if (t >= 0) return (double)x[(uint64_t)(begin + t) * channels + c];
+    return window[(uint64_t)(t + 3) * channels + c];
+}
+
+/* windows [n_slots][3][3][channels] holds what the slots hold and receives what the plan writes;
+ * y[i] [n_rows][channels]. */
+static void conv_ref(float *const x[3], double *const w[3], uint64_t channels,
+                     const struct seq_plan *p, double *windows, double *const y[3]) {
+    double *old = rig_host(9 * channels, sizeof *old);
+    for (uint32_t q = 0; q < p->n_seqs; q++) {
+        int32_t begin = p->offsets[q], n = p->offsets[q + 1] - begin;
+        memset(old, 0, 9 * channels * sizeof *old);
+        if (p->in[q] >= 0) {
+            memcpy(old, windows + (uint64_t)p->in[q] * 9 * channels, 9 * channels * sizeof *old);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            const double *window = old + i * 3 * channels;
+            for (int32_t t = 0; t < n; t++) {
+                for (uint64_t c = 0; c < channels; c++) {
+                    double sum = 0;
+                    for (int32_t tap = 0; tap < 4; tap++) {
+                        sum += w[i][c * 4 + (uint64_t)tap] *
+                               conv_input(x[i], window, channels, begin, t - 3 + tap, c);
+                    }
+                    y[i][(uint64_t)(begin + t) * channels + c] = silu(sum);
+                }
+            }
+            for (uint32_t e = 0; e <= p->n_emit; e++) {
+                int32_t slot = e < p->n_emit ? p->emit_slots[e] : p->out[q];
+                int32_t upto = e < p->n_emit ? p->emit_rows[e] - begin + 1 : n;
+                bool mine = e == p->n_emit || (upto >= 1 && upto <= n);
+                for (int32_t t = 0; mine && slot >= 0 && t < 3; t++) {
+                    double *to = windows + ((uint64_t)slot * 9 + i * 3 + (uint64_t)t) * channels;
+                    for (uint64_t c = 0; c < channels; c++) {
+                        to[c] = conv_input(x[i], window, channels, begin, upto - 3 + t, c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* Gated output norm of one head's row, in place. */
+static void norm_ref(const struct chain *s, uint64_t row, uint32_t h, double *o) {
+    uint32_t dim = s->c.dim;
+    double sum = 0;
+    for (uint32_t i = 0; i < dim; i++) sum += o[i] * o[i];
+    double inv = 1.0 / sqrt(sum / dim + (double)s->norm_eps);
+    const float *gate = s->out_gate + (row * s->c.n_heads + h) * dim;
+    for (uint32_t i = 0; i < dim; i++) o[i] *= inv * s->norm[i] * rig_sigmoid((double)gate[i]);
+}
+
+static void chain_ref(const struct chain *s, const struct seq_plan *p, bool rounded,
+                      double *windows, double *states, double *o) {
+    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = seq_rows_of(p) * channels;
+    double *y[3] = {rig_host(n, 8), rig_host(n, 8), rig_host(n, 8)};
+    conv_ref(s->x, s->w, channels, p, windows, y);
+    kda_ref_run(&s->c, y, p, rounded, states, o);
+    for (uint64_t row = 0; row < seq_rows_of(p); row++) {
+        for (uint32_t h = 0; h < s->c.n_heads; h++) {
+            norm_ref(s, row, h, o + row * channels + (uint64_t)h * s->c.dim);
+        }
+    }
+}
+
+static float *run_step(const struct chain *s, const struct seq_plan *p,
+                       const struct seq_pool *windows, const struct seq_pool *states) {
+    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim;
+    struct rig_mat out = seq_mat(p, NULL, channels);
+    ebro_kda_step_args a = {.size = sizeof a,
+                            .rows = seq_rows(p),
+                            .gate = kda_gate_args(&s->c, p),
+                            .windows = seq_io(p, windows),
+                            .state = seq_io(p, states),
+                            .out_gate = seq_mat(p, s->out_gate, channels).m,
+                            .norm_weight = s->norm_weight,
+                            .norm_eps = s->norm_eps,
+                            .out = out.m};
+    for (int i = 0; i < 3; i++) {
+        a.x[i] = seq_mat(p, s->x[i], channels).m;
+        a.conv_weight[i] = s->weight[i];
+    }
+    struct rig_buf scratch = rig_buf(eb_op_scratch(rig.device, EBRO_OP_KDA_STEP, &a));
+    a.scratch = scratch.span;
+    test_ok(eb_op_kda_step(&rig.s, &a, &rig.err), &rig.err);
+    rig_sync();
+    (void)rig_get(&scratch);
+    return seq_mat_get(p, &out);
+}
+
+/* A chain from `row` on. */
+static struct chain chain_from(const struct chain *s, uint32_t row, uint32_t n) {
+    struct chain r = *s;
+    uint64_t at = (uint64_t)row * s->c.n_heads * s->c.dim;
+    r.c = kda_from(&s->c, row, n);
+    for (int i = 0; i < 3; i++) r.x[i] += at;
+    r.out_gate += at;
+    return r;
+}
+
+static double *fill_pool(struct seq_pool *pool) {
+    uint64_t n = pool->units * pool->elements;
+    double *v = kda_random_state(pool->n_slots * n);
+    for (uint32_t s = 0; s < pool->n_slots; s++) seq_pool_put(pool, s, v + s * n);
+    seq_pool_upload(pool);
+    return v;
+}
+
+static struct seq_pool window_pool(uint64_t channels) {
+    return seq_pool(SEQ_SLOTS, 3, 3 * channels, EBRO_F32, seq_random_layout(3));
+}
+
+static struct seq_pool state_pool(const struct chain *s, int32_t dtype) {
+    return seq_pool(SEQ_SLOTS, s->c.n_heads, (uint64_t)s->c.dim * s->c.dim, dtype,
+                    seq_random_layout(s->c.n_heads));
+}
+
+/* ---- convolution ------------------------------------------------------------------------ */
+
+static void conv(void **state) {
+    static const uint32_t widths[] = {1, 8, 96, 128, 256, 300, 640};
+    for (int round = 0; round < 35; round++) {
+        uint32_t channels = widths[round % 7];
+        char what[64];
+        struct seq_plan p = seq_random_plan(40);
+        snprintf(what, sizeof what, "conv, %u channels, %u rows", channels, seq_rows_of(&p));
+        struct chain s = random_chain(seq_rows_of(&p), 1, channels, EBRO_GATE_BOUNDED);
+        uint64_t n = (uint64_t)seq_rows_of(&p) * channels;
+        struct seq_pool pool = window_pool(channels);
+        double *windows = fill_pool(&pool),
+               *y[3] = {rig_host(n, 8), rig_host(n, 8), rig_host(n, 8)};
+        conv_ref(s.x, s.w, channels, &p, windows, y);
+        ebro_kda_conv_args a = {.size = sizeof a,
+                                .rows = seq_rows(&p),
+                                .n_channels = channels,
+                                .state = seq_io(&p, &pool)};
+        struct rig_mat out[3];
+        for (int i = 0; i < 3; i++) {
+            out[i] = seq_mat(&p, NULL, channels);
+            a.x[i] = seq_mat(&p, s.x[i], channels).m;
+            a.out[i] = out[i].m;
+            a.weight[i] = s.weight[i];
+        }
+        test_ok(eb_op_kda_conv(&rig.s, &a, &rig.err), &rig.err);
+        rig_sync();
+        for (int i = 0; i < 3; i++) kda_near(seq_mat_get(&p, &out[i]), y[i], n, bound, what);
+        seq_pool_check(&pool, &p, windows, 0, what);
+        rig_reset(state);
+    }
+}
+
+/* ---- step ------------------------------------------------------------------------------- */
+
+static void check_step(const struct chain *s, const struct seq_plan *p, int32_t dtype,
+                       const char *what) {
+    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = seq_rows_of(p) * channels;
+    struct seq_pool windows = window_pool(channels), states = state_pool(s, dtype);
+    double *w = fill_pool(&windows), *v = fill_pool(&states), *o = rig_host(n, sizeof *o);
+    bool rounded = dtype == EBRO_BF16;
+    chain_ref(s, p, rounded, w, v, o);
+    kda_near(run_step(s, p, &windows, &states), o, n, rounded ? bf16_bound : bound, what);
+    seq_pool_check(&windows, p, w, 0, what);
+    seq_pool_check(&states, p, v, rounded ? flip : bound, what);
+}
+
+static void step_plans(void **state) {
+    static const uint32_t dims[] = {64, 128, 8, 64, 40};
+    for (int i = 0; i < 40; i++) {
+        char what[64];
+        int32_t dtype = i % 3 == 2 ? EBRO_BF16 : EBRO_F32;
+        uint32_t n_heads = 1 + rig_below(4);
+        struct seq_plan p = seq_random_plan(i % 4 ? 4 : 40);
+        snprintf(what, sizeof what, "step plan %d, %u rows, %s", i, seq_rows_of(&p),
+                 eb_dtype_name(dtype));
+        struct chain s = random_chain(seq_rows_of(&p), n_heads, dims[i % 5], i & 1);
+        check_step(&s, &p, dtype, what);
+        rig_reset(state);
+    }
+}
+
+/* Gates and betas at their ends. */
+static void step_extremes(void **state) {
+    static const float raws[] = {-200, -20, -7, 3, 20, 200, 1000};
+    for (size_t i = 0; i < sizeof raws / sizeof raws[0]; i++) {
+        for (int32_t form = 0; form < 2; form++) {
+            char what[64];
+            snprintf(what, sizeof what, "step, raw gate %g, form %d", (double)raws[i], (int)form);
+            struct seq_plan p = seq_one(24, 0, 5);
+            struct chain s = random_chain(24, 2, 64, form);
+            for (uint32_t k = 0; k < 24 * 128; k++) {
+                /* every other head or token, so that something stays to be compared */
+                if (k / 128 % 2 == 0 || k / 64 % 2 == 0) s.c.g_raw[k] = raws[i];
+            }
+            for (uint32_t k = 0; k < 48; k++) s.c.beta_raw[k] = (float)((int)(k % 3) - 1) * 100.0f;
+            check_step(&s, &p, EBRO_F32, what);
+            rig_reset(state);
+        }
+    }
+}
+
+/* The same bytes however the rows are cut into calls, states and windows included. */
+static void step_splits(void **state) {
+    for (int i = 0; i < 12; i++) {
+        enum { N = 37 };
+        int32_t dtype = i & 2 ? EBRO_BF16 : EBRO_F32;
+        struct chain s = random_chain(N, 2, i % 3 ? 64 : 128, i & 1);
+        uint64_t channels = 2 * (uint64_t)s.c.dim;
+        struct seq_pool windows = window_pool(channels), states = state_pool(&s, dtype);
+        (void)fill_pool(&windows);
+        (void)fill_pool(&states);
+        struct seq_plan whole = seq_one(N, 0, 0);
+        const float *want = run_step(&s, &whole, &windows, &states);
+        const void *w = rig_get(&windows.buf), *v = rig_get(&states.buf);
+        for (uint32_t most = 1; most < N; most += 5) {
+            struct seq_mark mark = seq_mark();
+            seq_pool_upload(&windows);
+            seq_pool_upload(&states);
+            for (uint32_t row = 0, n; row < N; row += n) {
+                n = 1 + rig_below(most);
+                if (n > N - row) n = N - row;
+                struct chain part = chain_from(&s, row, n);
+                struct seq_plan p = seq_one(n, 0, 0);
+                const float *got = run_step(&part, &p, &windows, &states);
+                assert_memory_equal(got, want + row * channels, n * channels * sizeof *got);
+            }
+            assert_memory_equal(rig_get(&windows.buf), w, windows.buf.bytes);
+            assert_memory_equal(rig_get(&states.buf), v, states.buf.bytes);
+            seq_release(mark);
+        }
+        rig_reset(state);
+    }
+}
+
+/* A sequence gives the same bytes alone and among others. */
+static void step_company(void **state) {
+    for (int i = 0; i < 10; i++) {
+        struct seq_plan all = seq_random_plan(6);
+        struct chain s = random_chain(seq_rows_of(&all), 2, 64, i & 1);
+        uint64_t channels = 128;
+        struct seq_pool windows = window_pool(channels), states = state_pool(&s, EBRO_F32);
+        (void)fill_pool(&windows);
+        (void)fill_pool(&states);
+        const float *want = run_step(&s, &all, &windows, &states);
+        const uint8_t *w = rig_get(&windows.buf), *v = rig_get(&states.buf);
+        for (uint32_t q = 0; q < all.n_seqs; q++) {
+            uint32_t row = (uint32_t)all.offsets[q], n = (uint32_t)all.offsets[q + 1] - row;
+            struct seq_plan p = seq_one(n, all.in[q], all.out[q]);
+            struct chain part = chain_from(&s, row, n);
+            seq_pool_upload(&windows);
+            seq_pool_upload(&states);
+            const float *got = run_step(&part, &p, &windows, &states);
+            assert_memory_equal(got, want + row * channels, n * channels * sizeof *got);
+            if (all.out[q] < 0) continue;
+            uint32_t slot = (uint32_t)all.out[q];
+            assert_memory_equal(seq_pool_get(&windows, rig_get(&windows.buf), slot),
+                                seq_pool_get(&windows, w, slot), 9 * channels * 4);
+            assert_memory_equal(seq_pool_get(&states, rig_get(&states.buf), slot),
+                                seq_pool_get(&states, v, slot), kda_state_size(&s.c) * 4);
+        }
+        rig_reset(state);
+    }
+}
+
+static void step_long_run(void **state) {
+    for (int32_t form = 0; form < 2; form++) {
+        struct seq_plan p = seq_one(4000, 0, 0);
+        struct chain s = random_chain(4000, 1, 64, form);
+        for (uint32_t i = 0; i < 64 && form == EBRO_GATE_BOUNDED; i++) s.c.dt_bias[i] = -9;
+        check_step(&s, &p, EBRO_F32, "step, 4000 tokens");
+        rig_reset(state);
+    }
+}
+
+static int run(void) {
+#define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
+    const struct CMUnitTest tests[] = {
+        CASE(conv),        CASE(step_plans),   CASE(step_extremes),
+        CASE(step_splits), CASE(step_company), CASE(step_long_run),
+    };
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+}
+
+int main(void) {
+    return seq_each_device(run);
+}
