@@ -212,6 +212,18 @@ fails "logit bias of no token" 1 "0 to 4351" run -p x --logit-bias 4352=1
 fails "repeat penalty out of range" 1 "repeat penalty 0.001" run -p x --repeat-penalty 0.001
 fails "presence penalty out of range" 1 "from -100 to 100" run -p x --presence-penalty -101
 
+run run -p "Once upon a time" -n 24
+cp "$out" "$work/first"
+text=$(cat "$out")
+stop=${text:20:7}
+says "a stop text ends the answer" "${text%%"$stop"*}" run -p "Once upon a time" -n 24 --stop "$stop"
+says "the first of several stop texts counts" "${text%%"$stop"*}" run -p "Once upon a time" -n 24 \
+    --stop "${text:35:5}" --stop="$stop" --stop "not in it"
+EBRO_STOP=$stop run run -p "Once upon a time" -n 24 --stop "not in it"
+[ $rc -eq 0 ] && cmp -s "$out" "$work/first"
+result $? "a stop text that does not come changes nothing, and the option wins"
+fails "empty stop text" 1 "stop string 0 is empty" run -p x --stop ""
+
 run run -p "the the the the the the" -n 24 --repeat-last-n 1000
 cp "$out" "$work/first"
 for penalty in "--repeat-penalty 5" "--presence-penalty 50" "--frequency-penalty 50"; do

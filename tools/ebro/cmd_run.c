@@ -17,8 +17,9 @@ static const char usage[] =
     "says to stdout as it is made, with a newline at its end. One line on stderr sums\n"
     "up: tokens and tokens per second of prompt and answer, device, cache type.\n"
     "\n"
-    "Generation ends at the model's stop tokens (without --chat at [EOS] too), after\n"
-    "-n tokens, when the context is full, or at ctrl-C (it still sums up then).\n"
+    "Generation ends at the model's stop tokens (without --chat at [EOS] too), before\n"
+    "a --stop text, after -n tokens, when the context is full, or at ctrl-C (it still sums up "
+    "then).\n"
     "Control tokens are never shown. Of a Kimi K3 chat, the response goes to stdout\n"
     "and the thinking (--think) to stderr; names of channels are not shown.\n";
 
@@ -98,6 +99,12 @@ static const struct eb_arg generation_args[] = {
      .max = UINT64_MAX,
      .offset = offsetof(struct eb_options, seed),
      .help = "seed of the draws; default: 0"},
+    {.name = "--stop",
+     .env = "EBRO_STOP",
+     .meta = "TEXT",
+     .kind = EB_ARG_LIST,
+     .offset = offsetof(struct eb_options, stop),
+     .help = "end before this text; may be given several times"},
     {.name = "--repeat-penalty",
      .env = "EBRO_REPEAT_PENALTY",
      .meta = "R",
@@ -338,9 +345,13 @@ static int generate(struct eb_session *s, const struct eb_options *o, const stru
                                     .n_biases = (uint32_t)b->n};
     ebro_error err = {0};
     struct eb_reply reply;
+    bool over = false;
     int code = EB_EXIT_OK;
     double begin = eb_seconds();
-    eb_reply_start(&reply, form);
+    if (eb_reply_start(&reply, s->runtime, form, o->stop.items, o->stop.n, &err) != EBRO_OK) {
+        eb_reply_free(&reply);
+        return eb_complain_error(&err);
+    }
     while (t->n_generated < o->n_predict && !interrupted) {
         int32_t id = -1, special = 0;
         size_t n = 0;
@@ -352,7 +363,11 @@ static int generate(struct eb_session *s, const struct eb_options *o, const stru
         t->n_generated++;
         if (is_end(s, o->chat, id, bytes, n, special)) break;
         /* an id that is a hole of the vocabulary has no bytes */
-        if (bytes && eb_reply_token(&reply, bytes, n, special)) break;
+        if (bytes && eb_reply_token(&reply, bytes, n, special, &over, &err) != EBRO_OK) {
+            code = eb_complain_error(&err);
+            break;
+        }
+        if (over) break;
         if (!eb_flush_stdout()) {
             code = EB_EXIT_USAGE;
             break;
@@ -372,6 +387,7 @@ static int generate(struct eb_session *s, const struct eb_options *o, const stru
     t->step_seconds = eb_seconds() - begin;
     /* a wish that is refused before the first token leaves no output */
     if (code == EB_EXIT_OK || t->n_generated > 0) eb_reply_finish(&reply);
+    eb_reply_free(&reply);
     if (code != EB_EXIT_OK)
         fflush(stdout); /* the first failure is the one to report */
     else if (!eb_flush_stdout())

@@ -3,38 +3,46 @@
 
 #include <string.h>
 
-static unsigned character_bytes(unsigned char first) {
-    if (first >= 0xc2 && first <= 0xdf) return 2;
-    if (first >= 0xe0 && first <= 0xef) return 3;
-    if (first >= 0xf0 && first <= 0xf4) return 4;
-    return 1; /* ASCII, or no start of a character: passed on as it is */
+static void write_out(struct eb_text_out *o, const char *text, size_t n) {
+    if (n == 0) return;
+    fwrite(text, 1, n, o->f);
+    o->any = true;
 }
 
-static void release(struct eb_utf8_out *o) {
-    if (o->n_held > 0) {
-        fwrite(o->held, 1, o->n_held, o->f);
-        o->any = true;
-    }
-    o->n_held = 0;
+/* *over: a stop string is complete. */
+static int32_t put(struct eb_text_out *o, const char *bytes, size_t n, bool *over,
+                   ebro_error *err) {
+    const char *text = NULL;
+    size_t text_bytes = 0;
+    int32_t stopped = 0;
+    int32_t st = ebro_text_stream_push(o->stream, bytes, n, &text, &text_bytes, &stopped, err);
+    if (st != EBRO_OK) return st;
+    write_out(o, text, text_bytes);
+    *over = stopped != 0;
+    return EBRO_OK;
 }
 
-static void put(struct eb_utf8_out *o, const char *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        unsigned char b = (unsigned char)bytes[i];
-        /* a character broken off by another is not going to be completed */
-        if (o->n_held > 0 && (b & 0xc0) != 0x80) release(o);
-        if (o->n_held == 0) o->n_whole = character_bytes(b);
-        o->held[o->n_held++] = b;
-        if (o->n_held == o->n_whole) release(o);
-    }
+static void release(struct eb_text_out *o) {
+    const char *text = NULL;
+    size_t n = 0;
+    if (ebro_text_stream_finish(o->stream, &text, &n, NULL) == EBRO_OK) write_out(o, text, n);
 }
 
-void eb_reply_start(struct eb_reply *r, enum eb_reply_form form) {
+int32_t eb_reply_start(struct eb_reply *r, ebro_runtime *runtime, enum eb_reply_form form,
+                       const char *const *stops, size_t n_stops, ebro_error *err) {
     *r = (struct eb_reply){
         .channels = form != EB_REPLY_PLAIN,
         .channel = form == EB_REPLY_K3_THINKING ? EB_CHANNEL_THINK : EB_CHANNEL_RESPONSE,
         .text.f = stdout,
         .thought.f = stderr};
+    int32_t st = ebro_text_stream_create(runtime, stops, n_stops, &r->text.stream, err);
+    if (st != EBRO_OK) return st;
+    return ebro_text_stream_create(runtime, NULL, 0, &r->thought.stream, err);
+}
+
+void eb_reply_free(struct eb_reply *r) {
+    ebro_text_stream_destroy(&r->text.stream);
+    ebro_text_stream_destroy(&r->thought.stream);
 }
 
 static bool is(const char *bytes, size_t n, const char *name) {
@@ -66,21 +74,25 @@ static bool mark(struct eb_reply *r, const char *bytes, size_t n) {
     return false;
 }
 
-bool eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_special) {
-    if (is_special) return r->channels && mark(r, bytes, n);
+int32_t eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_special, bool *over,
+                       ebro_error *err) {
+    *over = false;
+    if (is_special) {
+        *over = r->channels && mark(r, bytes, n);
+        return EBRO_OK;
+    }
     if (r->in_name) {
         /* one that does not fit is no name that is known here */
         size_t room = sizeof r->name - r->n_name;
         if (n > room) n = room;
         memcpy(r->name + r->n_name, bytes, n);
         r->n_name += n;
-        return false;
+        return EBRO_OK;
     }
-    struct eb_utf8_out *o = r->channel == EB_CHANNEL_RESPONSE ? &r->text
+    struct eb_text_out *o = r->channel == EB_CHANNEL_RESPONSE ? &r->text
                             : r->channel == EB_CHANNEL_THINK  ? &r->thought
                                                               : NULL;
-    if (o) put(o, bytes, n);
-    return false;
+    return o ? put(o, bytes, n, over, err) : EBRO_OK;
 }
 
 void eb_reply_finish(struct eb_reply *r) {

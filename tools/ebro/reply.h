@@ -1,5 +1,6 @@
 /* reply.h: from generated tokens to what a person reads. Hides control tokens, takes the channels
- * of a K3 message apart, and never writes part of a UTF-8 character before the rest is there.
+ * of a K3 message apart; never writes part of a UTF-8 character before the rest is there, nor
+ * anything from a stop string on.
  *
  * A K3 assistant message is made of channels, "<|open|>NAME<|sep|>TEXT<|close|>NAME<|sep|>", where
  * the marks are control tokens but NAME is ordinary text. The prompt has opened the first channel
@@ -12,18 +13,19 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "ebro/ebro.h"
+
 enum eb_reply_form {
     EB_REPLY_PLAIN,      /* all ordinary text goes to stdout */
     EB_REPLY_K3,         /* inside "response" */
     EB_REPLY_K3_THINKING /* inside "think" */
 };
 
-/* Bytes on their way to a file: holds back the start of a character. */
-struct eb_utf8_out {
+/* Bytes on their way to a file. */
+struct eb_text_out {
     FILE *f;
-    unsigned char held[4];
-    unsigned n_held, n_whole; /* n_whole: bytes that the held character will have */
-    bool any;                 /* something was written */
+    ebro_text_stream *stream;
+    bool any; /* something was written */
 };
 
 enum eb_reply_channel { EB_CHANNEL_RESPONSE, EB_CHANNEL_THINK, EB_CHANNEL_OTHER };
@@ -34,14 +36,18 @@ struct eb_reply {
     bool in_name, opening; /* between a mark and <|sep|>; the mark was <|open|> */
     char name[32];
     size_t n_name;
-    struct eb_utf8_out text, thought;
+    struct eb_text_out text, thought;
 };
 
-void eb_reply_start(struct eb_reply *r, enum eb_reply_form form);
-/* One token: its bytes, or its name when it is special. Returns true when the reply is over. */
-bool eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_special);
+/* Stop strings are looked for in what goes to stdout. eb_reply_free may follow any time. */
+int32_t eb_reply_start(struct eb_reply *r, ebro_runtime *runtime, enum eb_reply_form form,
+                       const char *const *stops, size_t n_stops, ebro_error *err);
+/* One token: its bytes, or its name when it is special. *over: the reply ends here. */
+int32_t eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_special, bool *over,
+                       ebro_error *err);
 /* Writes what is still held back, and ends each output with a newline: stdout always, stderr if
  * anything was written there. */
 void eb_reply_finish(struct eb_reply *r);
+void eb_reply_free(struct eb_reply *r); /* fine on a zeroed one */
 
 #endif

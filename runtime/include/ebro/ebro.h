@@ -277,6 +277,30 @@ typedef struct ebro_sampling {
 EBRO_API int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *id,
                                  ebro_error *err);
 
+/* ---- text of generated tokens ----------------------------------------------------------- */
+
+/* Turns the bytes of tokens, as they come, into text that can be shown: never part of a character
+ * that the next token completes, and nothing from the first stop string on. What may be the start
+ * of a stop string is held back until it is known not to be one. However the bytes are cut, the
+ * pieces joined are the same. Belongs to one thread at a time; destroy it before the runtime. */
+typedef struct ebro_text_stream ebro_text_stream;
+
+/* n_stops may be 0. The strings are copied; an empty one is INVALID. */
+EBRO_API int32_t ebro_text_stream_create(ebro_runtime *runtime, const char *const *stops,
+                                         size_t n_stops, ebro_text_stream **out, ebro_error *err);
+EBRO_API void ebro_text_stream_destroy(ebro_text_stream **stream);
+/* Takes `n` bytes. *text (not NUL-terminated, valid until the next call on the stream) is what can
+ * be shown now, possibly nothing. *stopped becomes 1 once a stop string is complete; *text then ends
+ * before it, and later bytes are ignored. Of stop strings that end at the same byte the longest
+ * counts. After an error (out of memory) the stream is as before the call, but for *text, which is
+ * lost if it was not used yet. */
+EBRO_API int32_t ebro_text_stream_push(ebro_text_stream *stream, const char *bytes, size_t n,
+                                       const char **text, size_t *text_bytes, int32_t *stopped,
+                                       ebro_error *err);
+/* Nothing more comes: hands out what is held back, once. */
+EBRO_API int32_t ebro_text_stream_finish(ebro_text_stream *stream, const char **text,
+                                         size_t *text_bytes, ebro_error *err);
+
 #ifdef __cplusplus
 }
 #endif
