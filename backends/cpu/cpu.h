@@ -13,18 +13,21 @@
 #include <string.h>
 
 #include "ebro/backend.h"
+#include "rung.h"
+#include "threads.h"
 
 enum {
-    CPU_LANES = 8,      /* partial sums of a reduction; index i goes to lane i % 8 */
-    CPU_ALIGN = 64,     /* of mem_alloc */
-    CPU_MIN_ALIGN = 8,  /* of mem_import: the widest element that ops read */
-    CPU_MAX_THREADS = 1 /* ops run on the calling thread */
+    CPU_LANES = 8,    /* partial sums of a reduction; index i goes to lane i % 8 */
+    CPU_ALIGN = 64,   /* of mem_alloc */
+    CPU_MIN_ALIGN = 8 /* of mem_import: the widest element that ops read */
 };
 
 struct ebro_dev {
     const ebro_host *host;
     ebro_caps caps;
-    uint32_t n_threads;
+    const struct cpu_rung *rung;
+    struct cpu_pool *pool;
+    uint32_t n_threads; /* as the pool's */
 };
 
 struct ebro_stream {
@@ -212,9 +215,37 @@ struct cpu_matrix {
 struct cpu_matrix cpu_matrix_of(const ebro_weight *w, uint64_t batch, uint64_t w_batch_bytes);
 
 /* y = x W^T, or y += x W^T: x f32 [n_rows][inputs], y f32 [n_rows][outputs], no overlap. The order
- * in which an element is summed does not depend on n_rows. */
+ * in which an element is summed does not depend on n_rows, nor on how outputs are split. */
+struct cpu_product {
+    struct cpu_matrix w;
+    const float *x;
+    uint64_t x_stride, n_rows;
+    float *y;
+    uint64_t y_stride;
+    int32_t accumulate;
+};
+
+enum { CPU_PART_OUT = 64 }; /* parts of a product start at a multiple of it */
+
+/* Outputs of a product: rows of W, or its columns where it is transposed. */
+static inline uint64_t cpu_outputs(const struct cpu_matrix *w) {
+    return w->transposed ? w->cols : w->rows;
+}
+
+/* Outputs [out0, out0 + n_out) on the calling thread; out0 a multiple of CPU_PART_OUT. */
+void cpu_product_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out);
+
+/* All outputs on the calling thread. */
 void cpu_product(const struct cpu_matrix *w, const float *x, uint64_t x_stride, uint64_t n_rows,
                  float *y, uint64_t y_stride, int32_t accumulate);
+
+/* Up to EBRO_MAX_LINEAR products on all threads, each repeated for n_batch batches: batch b adds b
+ * times the steps (bytes, elements, elements) to w.data, x and y. */
+struct cpu_batch {
+    uint64_t w_bytes, x_elements, y_elements;
+};
+void cpu_products(ebro_dev *dev, const struct cpu_product *products, const struct cpu_batch *steps,
+                  uint32_t n_products, uint64_t n_batch);
 
 /* ---- ops -------------------------------------------------------------------------------- */
 

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#if defined(CPU_WITH_X86)
+#include <cpuid.h>
+#endif
 
 /* ---- the machine ------------------------------------------------------------------------ */
 
@@ -68,6 +71,36 @@ static int32_t probe(const ebro_host *host, ebro_probe_result *out, uint32_t cap
 
 /* ---- device ----------------------------------------------------------------------------- */
 
+/* ---- rungs ------------------------------------------------------------------------------ */
+
+#define CPU_RUNG_ROW(name, needs) extern const struct cpu_rung cpu_rung_##name;
+#include "rungs.def"
+#undef CPU_RUNG_ROW
+
+/* What the processor has, where the system saves the registers that it needs: the compiler's check
+ * reads cpuid and xgetbv. It knows no F16C. */
+static uint64_t processor_caps(void) {
+    uint64_t caps = 0;
+#if defined(CPU_WITH_X86)
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C)) {
+        caps |= EBRO_CAP_AVX2;
+    }
+#endif
+    return caps;
+}
+
+static const struct cpu_rung *choose_rung(uint64_t caps) {
+    const struct cpu_rung *best = NULL;
+#define CPU_RUNG_ROW(name, needs) \
+    if ((caps & (uint64_t)(needs)) == (uint64_t)(needs)) best = &cpu_rung_##name;
+#include "rungs.def"
+#undef CPU_RUNG_ROW
+    return best;
+}
+
 static int32_t device_open(const ebro_host *host, uint32_t index,
                            const ebro_device_options *options, ebro_dev **out, ebro_error *err) {
     *out = NULL;
@@ -79,10 +112,22 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
     if (!dev) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *dev);
     uint64_t mask = options ? options->caps_mask : 0;
     uint64_t total = total_memory();
-    *dev = (ebro_dev){.host = host, .n_threads = CPU_MAX_THREADS};
+    uint32_t n_threads = options && options->n_threads ? options->n_threads : cpu_usable_cores();
+    if (n_threads > CPU_MAX_THREADS) n_threads = CPU_MAX_THREADS;
+    *dev = (ebro_dev){.host = host};
+    int32_t st = cpu_pool_open(host, n_threads, &dev->pool, err);
+    if (st != EBRO_OK) {
+        (void)host->realloc(host->user, dev, 0);
+        return st;
+    }
+    dev->n_threads = cpu_pool_threads(dev->pool);
+    uint64_t bits = ((uint64_t)EBRO_CAP_UNIFIED | processor_caps()) & ~mask;
+    dev->rung = choose_rung(bits);
+    host->log(host->user, EBRO_LOG_INFO, "cpu: rung %s, %u threads", dev->rung->name,
+              dev->n_threads);
     dev->caps = (ebro_caps){
         .size = sizeof dev->caps,
-        .bits = (uint64_t)EBRO_CAP_UNIFIED & ~mask,
+        .bits = bits,
         .wave_min = 1,
         .wave_max = 1,
         .max_binding_bytes = total ? total : SIZE_MAX,
@@ -97,6 +142,7 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
 }
 
 static void device_close(ebro_dev *dev) {
+    cpu_pool_close(dev->pool);
     (void)dev->host->realloc(dev->host->user, dev, 0);
 }
 
@@ -202,26 +248,34 @@ static int32_t wait_ticket(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns,
 static uint64_t scratch_bytes(ebro_dev *dev, ebro_op op, const void *args) {
     switch (op) {
         case EBRO_OP_SAMPLE:
-            return cpu_scratch_sample(dev, args);
+            return dev->rung->scratch_sample(dev, args);
         case EBRO_OP_LINEAR:
-            return cpu_scratch_linear(dev, args);
+            return dev->rung->scratch_linear(dev, args);
         case EBRO_OP_KDA_PREP:
-            return cpu_scratch_kda_prep(dev, args);
+            return dev->rung->scratch_kda_prep(dev, args);
         case EBRO_OP_KDA_STEP:
-            return cpu_scratch_kda_step(dev, args);
+            return dev->rung->scratch_kda_step(dev, args);
         case EBRO_OP_MLA_PREFILL:
-            return cpu_scratch_mla_prefill(dev, args);
+            return dev->rung->scratch_mla_prefill(dev, args);
         case EBRO_OP_MLA_DECODE:
-            return cpu_scratch_mla_decode(dev, args);
+            return dev->rung->scratch_mla_decode(dev, args);
         case EBRO_OP_MOE_ROUTE:
-            return cpu_scratch_moe_route(dev, args);
+            return dev->rung->scratch_moe_route(dev, args);
         case EBRO_OP_MOE_EXPERTS:
-            return cpu_scratch_moe_experts(dev, args);
+            return dev->rung->scratch_moe_experts(dev, args);
         default:
             return 0;
     }
 }
 
+#define CPU_THUNK(op)                                                                    \
+    static int32_t op_##op(ebro_stream *s, const ebro_##op##_args *a, ebro_error *err) { \
+        return s->dev->rung->op(s, a, err);                                              \
+    }
+CPU_OPS(CPU_THUNK)
+#define CPU_ENTRY(op) .op = op_##op,
+
+/* clang-format off */
 static const ebro_backend table = {
     .size = sizeof table,
     .abi = EBRO_BACKEND_ABI,
@@ -240,24 +294,9 @@ static const ebro_backend table = {
     .submit = submit,
     .wait = wait_ticket,
     .scratch_bytes = scratch_bytes,
-    .embed = cpu_embed,
-    .sample = cpu_sample,
-    .rms_norm = cpu_rms_norm,
-    .linear = cpu_linear,
-    .act_mul = cpu_act_mul,
-    .kda_conv = cpu_kda_conv,
-    .kda_prep = cpu_kda_prep,
-    .kda_recur = cpu_kda_recur,
-    .kda_step = cpu_kda_step,
-    .mla_append = cpu_mla_append,
-    .mla_prefill = cpu_mla_prefill,
-    .mla_decode = cpu_mla_decode,
-    .moe_route = cpu_moe_route,
-    .moe_experts = cpu_moe_experts,
-    .attn_res_mix = cpu_attn_res_mix,
-    .state_copy = cpu_state_copy,
-    .rows_copy = cpu_rows_copy,
+    CPU_OPS(CPU_ENTRY)
 };
+/* clang-format on */
 
 EBRO_API int32_t ebro_backend_entry(uint32_t abi, const ebro_host *host, const ebro_backend **out);
 

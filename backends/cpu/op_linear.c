@@ -8,16 +8,21 @@ uint64_t cpu_scratch_linear(ebro_dev *dev, const ebro_linear_args *a) {
 }
 
 int32_t cpu_linear(ebro_stream *s, const ebro_linear_args *a, ebro_error *err) {
-    (void)s;
+    struct cpu_product products[EBRO_MAX_LINEAR];
+    struct cpu_batch steps[EBRO_MAX_LINEAR];
     (void)err;
-    for (uint64_t b = 0; b < a->n_batch; b++) {
-        const float *x = eb_mat_row(&a->x, 0) + b * a->x_batch_elements;
-        for (uint32_t i = 0; i < a->n_items; i++) {
-            const ebro_linear_item *item = &a->items[i];
-            struct cpu_matrix w = cpu_matrix_of(&item->w, b, item->w_batch_bytes);
-            float *y = eb_mat_row(&item->out, 0) + b * item->out_batch_elements;
-            cpu_product(&w, x, a->x.stride, a->n_rows, y, item->out.stride, item->accumulate);
-        }
+    for (uint32_t i = 0; i < a->n_items; i++) {
+        const ebro_linear_item *item = &a->items[i];
+        products[i] = (struct cpu_product){.w = cpu_matrix_of(&item->w, 0, 0),
+                                           .x = eb_mat_row(&a->x, 0),
+                                           .x_stride = a->x.stride,
+                                           .n_rows = a->n_rows,
+                                           .y = eb_mat_row(&item->out, 0),
+                                           .y_stride = item->out.stride,
+                                           .accumulate = item->accumulate};
+        steps[i] =
+            (struct cpu_batch){item->w_batch_bytes, a->x_batch_elements, item->out_batch_elements};
     }
+    if (a->n_items > 0) cpu_products(s->dev, products, steps, a->n_items, a->n_batch);
     return EBRO_OK;
 }

@@ -74,13 +74,17 @@ static void group_pairs(const ebro_moe_route_args *a) {
 }
 
 int32_t cpu_moe_route(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
-    (void)s;
     (void)err;
     float *bias = eb_at(a->scratch), *scores = bias + a->n_experts;
     memset(bias, 0, a->n_experts * sizeof *bias);
     if (a->bias.mem) cpu_load_vec(bias, &a->bias, 0, a->n_experts);
-    struct cpu_matrix gate = cpu_matrix_of(&a->gate, 0, 0);
-    cpu_product(&gate, eb_mat_row(&a->x, 0), a->x.stride, a->n_rows, scores, a->n_experts, 0);
+    struct cpu_product gate = {.w = cpu_matrix_of(&a->gate, 0, 0),
+                               .x = eb_mat_row(&a->x, 0),
+                               .x_stride = a->x.stride,
+                               .n_rows = a->n_rows,
+                               .y = scores,
+                               .y_stride = a->n_experts};
+    cpu_products(s->dev, &gate, &(struct cpu_batch){0}, 1, 1);
     for (uint32_t r = 0; r < a->n_rows; r++) {
         float *row = scores + (uint64_t)r * a->n_experts;
         int32_t *ids = eb_mat_row_i32(&a->ids, r);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "cpu.h"
+#include "simd.h"
 
 enum {
     N_OUT = 4,      /* outputs computed together */
@@ -169,16 +170,111 @@ static void transposed_block(const struct cpu_matrix *m, uint64_t out0, uint64_t
     }
 }
 
+/* ---- blocks ----------------------------------------------------------------------------- */
+
+#if CPU_SIMD
+/* Codes times these scales are exact in f32, and so is half a scale. */
+static bool plain_scales(const struct cpu_matrix *m, uint64_t out0, uint64_t n_out) {
+    uint64_t n = m->cols / EBRO_MX_GROUP;
+    const uint8_t *scale = m->scale + out0 * n;
+    for (uint64_t i = 0; i < n_out * n; i++) {
+        if (scale[i] < 40 || scale[i] > 210) return false;
+    }
+    return true;
+}
+#endif
+
+static void block(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
+    for (uint64_t r = 0; r < p->n_rows; r += N_GROUP) {
+        uint64_t n = p->n_rows - r < N_GROUP ? p->n_rows - r : N_GROUP;
+        uint64_t step = p->w.transposed ? N_T_OUT : N_OUT;
+        for (uint64_t o = 0; o < n_out; o += step) {
+            (p->w.transposed ? transposed_block : product_block)(
+                &p->w, out0 + o, n_out - o < step ? n_out - o : step, p->x + r * p->x_stride,
+                p->x_stride, n, p->y + r * p->y_stride, p->y_stride, p->accumulate);
+        }
+    }
+}
+
+void cpu_product_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
+#if CPU_SIMD
+    const struct cpu_matrix *m = &p->w;
+    uint64_t step = m->transposed ? SIMD_T_OUT : SIMD_OUT;
+    for (uint64_t o = 0; o < n_out; o += step) {
+        uint64_t n = n_out - o < step ? n_out - o : step;
+        if (m->transposed) {
+            simd_transposed(p, out0 + o, n);
+        } else if (m->dtype != EBRO_MXFP4 || plain_scales(m, out0 + o, n)) {
+            simd_block(p, out0 + o, n);
+        } else {
+            block(p, out0 + o, n);
+        }
+    }
+#else
+    block(p, out0, n_out);
+#endif
+}
+
 void cpu_product(const struct cpu_matrix *w, const float *x, uint64_t x_stride, uint64_t n_rows,
                  float *y, uint64_t y_stride, int32_t accumulate) {
-    uint64_t outputs = w->transposed ? w->cols : w->rows;
-    uint64_t step = w->transposed ? N_T_OUT : N_OUT;
-    for (uint64_t r = 0; r < n_rows; r += N_GROUP) {
-        uint64_t n = n_rows - r < N_GROUP ? n_rows - r : N_GROUP;
-        for (uint64_t o = 0; o < outputs; o += step) {
-            uint64_t n_out = outputs - o < step ? outputs - o : step;
-            (w->transposed ? transposed_block : product_block)(
-                w, o, n_out, x + r * x_stride, x_stride, n, y + r * y_stride, y_stride, accumulate);
-        }
+    struct cpu_product p = {*w, x, x_stride, n_rows, y, y_stride, accumulate};
+    cpu_product_part(&p, 0, cpu_outputs(w));
+}
+
+/* ---- on all threads --------------------------------------------------------------------- */
+
+enum {
+    N_ROW_GROUP = 96,      /* rows of one item */
+    MIN_PARALLEL = 1 << 15 /* multiplications below which waking a thread takes longer */
+};
+
+struct split {
+    const struct cpu_product *products;
+    const struct cpu_batch *steps;
+    uint32_t n_products;
+    uint64_t n_batch, n_groups;
+    uint64_t first[EBRO_MAX_LINEAR + 1]; /* items of product i: [first[i], first[i + 1]) */
+};
+
+static uint64_t n_parts(const struct cpu_matrix *w) {
+    return (cpu_outputs(w) + CPU_PART_OUT - 1) / CPU_PART_OUT;
+}
+
+/* Items of a product: batch-major, then parts of the outputs, then groups of rows. */
+static void split_item(void *user, uint64_t item, uint32_t thread) {
+    const struct split *s = user;
+    uint32_t i = 0;
+    (void)thread;
+    while (item >= s->first[i + 1]) i++;
+    item -= s->first[i];
+    struct cpu_product p = s->products[i];
+    uint64_t row = item % s->n_groups * N_ROW_GROUP, parts = n_parts(&p.w);
+    uint64_t part = item / s->n_groups % parts, batch = item / s->n_groups / parts;
+    uint64_t out0 = part * CPU_PART_OUT, n_out = cpu_outputs(&p.w) - out0;
+    p.w.data += batch * s->steps[i].w_bytes;
+    p.x += batch * s->steps[i].x_elements + row * p.x_stride;
+    p.y += batch * s->steps[i].y_elements + row * p.y_stride;
+    p.n_rows = p.n_rows - row < N_ROW_GROUP ? p.n_rows - row : N_ROW_GROUP;
+    cpu_product_part(&p, out0, n_out < CPU_PART_OUT ? n_out : CPU_PART_OUT);
+}
+
+void cpu_products(ebro_dev *dev, const struct cpu_product *products, const struct cpu_batch *steps,
+                  uint32_t n_products, uint64_t n_batch) {
+    struct split s = {.products = products,
+                      .steps = steps,
+                      .n_products = n_products,
+                      .n_batch = n_batch,
+                      .n_groups = (products[0].n_rows + N_ROW_GROUP - 1) / N_ROW_GROUP};
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < n_products; i++) {
+        const struct cpu_matrix *w = &products[i].w;
+        s.first[i + 1] = s.first[i] + n_parts(w) * n_batch * s.n_groups;
+        work += (uint64_t)w->rows * w->cols * n_batch * products[i].n_rows;
+    }
+    uint64_t n_items = s.first[n_products];
+    if (work < MIN_PARALLEL) {
+        for (uint64_t i = 0; i < n_items; i++) split_item(&s, i, 0);
+    } else {
+        cpu_parallel(dev->pool, n_items, split_item, &s);
     }
 }

@@ -1,0 +1,12 @@
+/* rung.c: the table of one rung. Compiled once for each. */
+#include "cpu.h"
+
+extern const struct cpu_rung CPU_FN(cpu_rung);
+
+#define CPU_TEXT_OF(name) #name
+#define CPU_TEXT(name) CPU_TEXT_OF(name)
+#define CPU_ENTRY(op) .op = cpu_##op,
+#define CPU_SCRATCH_ENTRY(op) .scratch_##op = cpu_scratch_##op,
+
+const struct cpu_rung CPU_FN(cpu_rung) = {.name = CPU_TEXT(CPU_RUNG),
+                                          CPU_OPS(CPU_ENTRY) CPU_SCRATCH(CPU_SCRATCH_ENTRY)};
