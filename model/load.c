@@ -38,6 +38,7 @@ struct load {
     const struct ebro_model *m;
     struct eb_weights *w;
     struct eb_stream *s;
+    const struct eb_progress *progress;
     uint64_t group_limit;
     /* Uploads: tensors in order of placement. */
     const struct eb_tensor **queue;
@@ -66,7 +67,9 @@ static bool can_import(const struct ebro_device *d) {
 static int32_t import_file(struct load *l, uint32_t f, ebro_error *err) {
     const struct eb_model_file *file = &l->m->files[f];
     ebro_mem *mem = NULL;
-    int32_t st = eb_mem_import(l->s, file->bytes.data, file->bytes.bytes, &mem, err);
+    int32_t st = eb_progress_tell(l->progress, "mapping weights", 0.5 * f / l->m->n_files, err);
+    if (st != EBRO_OK) return st;
+    st = eb_mem_import(l->s, file->bytes.data, file->bytes.bytes, &mem, err);
     if (st != EBRO_OK) return st;
     if ((st = add_mem(l->w, mem, err)) != EBRO_OK) {
         eb_mem_free(l->w->device, &mem);
@@ -98,7 +101,11 @@ static int32_t enqueue(void *user, const struct eb_tensor *t, ebro_error *err) {
 static int32_t upload_group(struct load *l, size_t first, size_t end, uint64_t bytes,
                             ebro_error *err) {
     ebro_mem *mem = NULL;
-    int32_t st = eb_mem_alloc(l->w->device, bytes, EBRO_MEM_DEVICE, &mem, err);
+    double begin = can_import(l->w->device) ? 0.5 : 0.0, done = (double)first / (double)l->n_queue;
+    int32_t st =
+        eb_progress_tell(l->progress, "uploading weights", begin + (1.0 - begin) * done, err);
+    if (st != EBRO_OK) return st;
+    st = eb_mem_alloc(l->w->device, bytes, EBRO_MEM_DEVICE, &mem, err);
     if (st != EBRO_OK) return st;
     if ((st = add_mem(l->w, mem, err)) != EBRO_OK) {
         eb_mem_free(l->w->device, &mem);
@@ -220,13 +227,14 @@ static struct eb_weights *create(const struct ebro_model *m, struct ebro_device 
     return w;
 }
 
-int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s, struct eb_weights **out,
+int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s,
+                        const struct eb_progress *progress, struct eb_weights **out,
                         ebro_error *err) {
     int32_t st = EBRO_OK;
     *out = NULL;
     struct eb_weights *w = create(m, s->device, err);
     if (w == NULL) return EBRO_NOMEM_HOST;
-    struct load l = {.m = m, .w = w, .s = s, .group_limit = GROUP_BYTES};
+    struct load l = {.m = m, .w = w, .s = s, .progress = progress, .group_limit = GROUP_BYTES};
     const uint64_t largest = s->device->caps.max_alloc_bytes;
     if (largest > 0 && largest < l.group_limit) l.group_limit = largest;
     for (uint32_t f = 0; can_import(s->device) && f < m->n_files; f++)

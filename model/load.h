@@ -2,14 +2,17 @@
 #ifndef EB_LOAD_H
 #define EB_LOAD_H
 
+#include "base/progress.h"
 #include "device/device.h"
 #include "model/model.h"
 
 struct eb_weights; /* belongs to whoever loaded it; immutable after eb_weights_load */
 
 /* Places every tensor that the plan uses: imported without a copy where the device shares host
- * memory and the tensor is aligned, else uploaded. Also uploads the expert tables. */
-int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s, struct eb_weights **out,
+ * memory and the tensor is aligned, else uploaded. Also uploads the expert tables. progress may be
+ * NULL. */
+int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s,
+                        const struct eb_progress *progress, struct eb_weights **out,
                         ebro_error *err);
 void eb_weights_free(struct eb_weights **w);
 

@@ -144,6 +144,7 @@ int32_t ebro_model_open(ebro_runtime *runtime, const ebro_model_options *options
     struct eb_config_file file = {0};
     const struct eb_arch *arch = NULL;
     struct ebro_model *m = NULL;
+    struct eb_progress progress;
     if (out == NULL) return eb_fail(err, EBRO_INVALID, "out is NULL");
     *out = NULL;
     if (runtime == NULL) return eb_fail(err, EBRO_INVALID, "runtime is NULL");
@@ -155,11 +156,17 @@ int32_t ebro_model_open(ebro_runtime *runtime, const ebro_model_options *options
     if (m == NULL) return EBRO_NOMEM_HOST;
     m->rt = runtime;
     m->alloc = runtime->alloc;
+    progress = (struct eb_progress){o.progress, o.progress_user};
+    st = eb_progress_tell(&progress, "reading the configuration", 0.0, err);
+    if (st != EBRO_OK) goto out;
     if ((st = read_config(&source, &m->alloc, &arch, &file, err)) != EBRO_OK) goto out;
     if ((st = adopt_config(m, arch, &file, &o, err)) != EBRO_OK) goto out;
-    if ((st = eb_shards_open(&source, m, err)) != EBRO_OK) goto out;
+    if ((st = eb_shards_open(&source, m, &progress, err)) != EBRO_OK) goto out;
     if ((st = bind_plan(m, arch, &file, err)) != EBRO_OK) goto out;
+    st = eb_progress_tell(&progress, "reading the vocabulary", 0.8, err);
+    if (st != EBRO_OK) goto out;
     if ((st = open_tokenizer(&source, m, err)) != EBRO_OK) goto out;
+    if ((st = eb_progress_tell(&progress, "opening the model", 1.0, err)) != EBRO_OK) goto out;
     *out = m;
     m = NULL;
 out:

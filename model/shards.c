@@ -104,11 +104,15 @@ static int32_t collect_shard(void *user, const char *tensor, const char *shard, 
     return add_file(c->m, &c->capacity, shard, err);
 }
 
-static int32_t open_files(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
+static int32_t open_files(const struct eb_source *source, struct ebro_model *m,
+                          const struct eb_progress *progress, ebro_error *err) {
     uint64_t n_tensors = 0;
     for (uint32_t f = 0; f < m->n_files; f++) {
         struct eb_model_file *file = &m->files[f];
-        int32_t st = eb_source_open(source, file->name, &file->bytes, err);
+        int32_t st =
+            eb_progress_tell(progress, "reading tensor lists", 0.1 + 0.6 * f / m->n_files, err);
+        if (st != EBRO_OK) return st;
+        st = eb_source_open(source, file->name, &file->bytes, err);
         if (st != EBRO_OK) return st;
         st = eb_safetensors_read(&m->alloc, file->name, &file->bytes, f, &file->st, err);
         if (st != EBRO_OK) return st;
@@ -149,29 +153,31 @@ static int32_t verify_index(const struct eb_bytes *index, struct ebro_model *m, 
     return st;
 }
 
-static int32_t open_sharded(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
+static int32_t open_sharded(const struct eb_source *source, struct ebro_model *m,
+                            const struct eb_progress *progress, ebro_error *err) {
     struct collect c = {m, 0};
     struct eb_bytes index;
     int32_t st = eb_source_open(source, index_name, &index, err);
     if (st != EBRO_OK) return st;
     if ((st = scan_index(&index, collect_shard, &c, err)) == EBRO_OK &&
-        (st = open_files(source, m, err)) == EBRO_OK)
+        (st = open_files(source, m, progress, err)) == EBRO_OK)
         st = verify_index(&index, m, err);
     eb_bytes_close(&index);
     return st;
 }
 
-int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m, ebro_error *err) {
+int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m,
+                       const struct eb_progress *progress, ebro_error *err) {
     bool single, sharded;
     int32_t st;
     if ((st = eb_source_has(source, single_name, &single, err)) != EBRO_OK) return st;
     if (single) {
         size_t capacity = 0;
         st = add_file(m, &capacity, single_name, err);
-        return st == EBRO_OK ? open_files(source, m, err) : st;
+        return st == EBRO_OK ? open_files(source, m, progress, err) : st;
     }
     if ((st = eb_source_has(source, index_name, &sharded, err)) != EBRO_OK) return st;
-    if (sharded) return open_sharded(source, m, err);
+    if (sharded) return open_sharded(source, m, progress, err);
     return eb_fail(err, EBRO_INVALID, "no weights: neither %s nor %s", single_name, index_name);
 }
 

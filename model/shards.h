@@ -3,13 +3,15 @@
 #ifndef EB_SHARDS_H
 #define EB_SHARDS_H
 
+#include "base/progress.h"
 #include "model/model.h"
 #include "model/source.h"
 
 /* Fills m->files, m->n_files and m->n_tensors and numbers the tensors. An index must agree with its
  * shards: every tensor it lists stands in the shard it names, once. After an error m->files holds
  * what eb_shards_close frees. */
-int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m, ebro_error *err);
+int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m,
+                       const struct eb_progress *progress, ebro_error *err);
 void eb_shards_close(struct ebro_model *m);
 
 #endif

@@ -58,7 +58,8 @@ static int32_t open_cache(struct ebro_engine *e, int32_t dtype, ebro_error *err)
         .kda_heads = c->kda_heads,
         .kda_head_dim = c->kda_head_dim,
         .state_dtype = EBRO_F32};
-    return eb_cache_open(e->device, &g, e->max_pages, 1, &e->cache, err);
+    return eb_cache_open(e->device, &g, e->max_pages, e->progress.call != NULL ? 2 : 1, &e->cache,
+                         err);
 }
 
 int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engine_options *options,
@@ -76,13 +77,17 @@ int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engi
     e->model = model;
     e->device = device;
     e->alloc = device->rt->alloc;
+    e->progress = (struct eb_progress){o.progress, o.progress_user};
     if ((st = choose_sizes(e, &o, err)) != EBRO_OK) goto out;
     if ((st = eb_stream_open(device, &e->stream, err)) != EBRO_OK) goto out;
-    if ((st = eb_weights_load(model, &e->stream, &e->weights, err)) != EBRO_OK) goto out;
+    if ((st = eb_weights_load(model, &e->stream, &e->progress, &e->weights, err)) != EBRO_OK)
+        goto out;
     if ((st = open_cache(e, o.cache_dtype, err)) != EBRO_OK) goto out;
     if ((st = eb_step_block_open(e, err)) != EBRO_OK) goto out;
     if ((st = eb_workspace_open(e, err)) != EBRO_OK) goto out;
     st = eb_mem_alloc(device, sizeof(int32_t), EBRO_MEM_READBACK, &e->readback, err);
+    if (st != EBRO_OK) goto out;
+    st = eb_progress_tell(&e->progress, "opening the engine", 1.0, err);
 out:
     if (st != EBRO_OK) {
         st = eb_while(err, st, "opening an engine on %s", device->info.name);
@@ -233,6 +238,7 @@ static int32_t run_step(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, e
     if ((st = check_logits(s, s->logits_rows, rows, err)) != EBRO_OK) return st;
     s->logits_rows += rows;
     s->n_done += n;
+    s->slot = step.slot_out;
     return EBRO_OK;
 }
 
@@ -246,6 +252,9 @@ int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {
     uint32_t n = pending < engine->n_chunk ? pending : engine->n_chunk;
     st = run_step(engine, s, n, err);
     if (st == EBRO_OK) return st;
+    /* A cancelled step has written a spare state, and cache rows that the next one writes again. */
+    if (st == EBRO_CANCELLED && eb_stream_sync(&engine->stream, NULL) == EBRO_OK)
+        return eb_while(err, st, "evaluating tokens %u to %u", s->n_done, s->n_done + n - 1);
     s->broken = true;
     return eb_while(err, st, "evaluating tokens %u to %u", s->n_done, s->n_done + n - 1);
 }

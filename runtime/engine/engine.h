@@ -58,7 +58,7 @@ struct ebro_seq {
     uint32_t n_done; /* evaluated */
     uint32_t *pages; /* [n_pages] */
     uint32_t n_pages;
-    uint32_t slot;
+    uint32_t slot;        /* holds the state after n_done tokens */
     uint32_t logits_from; /* first position whose logits are kept */
     ebro_mem *logits;     /* f32 [logits_capacity][vocab], READBACK */
     uint32_t logits_rows, logits_capacity;
@@ -73,7 +73,8 @@ struct ebro_engine {
     struct eb_weights *weights;
     uint32_t n_ctx, n_chunk, max_pages;
     int32_t prefill_form;
-    struct eb_cache cache;
+    struct eb_progress progress;
+    struct eb_cache cache; /* two slots where a step may be cancelled half-way, else one */
     struct eb_step_block step;
     struct eb_workspace work;
     ebro_mem *readback; /* i32: the sampled id */
@@ -85,6 +86,7 @@ struct ebro_engine {
 struct eb_step {
     ebro_rows rows;
     uint32_t context;      /* tokens before the first row */
+    uint32_t slot_out;     /* becomes the sequence's slot when the step is done */
     uint32_t first_logits; /* first row whose logits are wanted; rows.n_rows: none */
     ebro_mat logits;       /* where those rows go: [rows.n_rows - first_logits][vocab] */
 };

@@ -105,6 +105,16 @@ static int32_t forward_head(struct ebro_engine *e, const struct eb_step *step,
                              false, err);
 }
 
+/* Before layer i. A step of one row changes its state in place, so only its start can be cancelled.
+ */
+static int32_t tell_progress(const struct ebro_engine *e, const struct eb_step *step, uint32_t i,
+                             ebro_error *err) {
+    if (i > 0 && step->rows.n_rows == 1) return EBRO_OK;
+    double rows = step->rows.n_rows, share = (double)i / e->model->config.n_layers;
+    return eb_progress_tell(&e->progress, "evaluating tokens",
+                            (step->context + rows * share) / e->seq->n_tokens, err);
+}
+
 int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
     const struct ebro_model *m = e->model;
     struct residual r = {0};
@@ -117,6 +127,7 @@ int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error
     if (st != EBRO_OK) return st;
     uint32_t n_kda = 0, n_mla = 0;
     for (uint32_t i = 0; i < m->config.n_layers; i++) {
+        if ((st = tell_progress(e, step, i, err)) != EBRO_OK) return st;
         st = forward_layer(e, step, i, &n_kda, &n_mla, &r, err);
         if (st != EBRO_OK) return eb_while(err, st, "evaluating layer %u", i);
     }

@@ -66,13 +66,17 @@ int32_t eb_step_prepare(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, s
     ints(e->step.context)[0] = (int32_t)s->n_done;
     /* A sequence starts from zeros, not from what the slot's last owner left. */
     ints(e->step.state_in)[0] = s->n_done == 0 ? -1 : (int32_t)s->slot;
-    ints(e->step.state_out)[0] = (int32_t)s->slot;
+    /* Several rows can be cancelled between layers: the state before them must survive. One row is
+     * soon done, and works in place. */
+    uint32_t slot_out = n > 1 ? (s->slot + 1) % e->cache.n_slots : s->slot;
+    ints(e->step.state_out)[0] = (int32_t)slot_out;
 
     uint32_t end = s->n_done + n, vocab = e->model->config.vocab_size;
     uint32_t first = s->logits_from > s->n_done ? s->logits_from - s->n_done : 0;
     *out = (struct eb_step){
         .rows = {.row_offsets = e->step.row_offsets, .n_seqs = 1, .n_rows = n, .max_rows = n},
         .context = s->n_done,
+        .slot_out = slot_out,
         .first_logits = s->logits_from < end ? first : n,
         .logits = {.mem = s->logits,
                    .offset = (uint64_t)s->logits_rows * vocab * sizeof(float),

@@ -79,7 +79,7 @@ static void check_load(const struct micro_spec *spec, uint64_t caps_mask, uint64
     test_ok(eb_device_open(rt, "CPU", &o, &d, &err), &err);
     if (max_alloc > 0) d->caps.max_alloc_bytes = max_alloc;
     test_ok(eb_stream_open(d, &s, &err), &err);
-    test_ok(eb_weights_load(m, &s, &w, &err), &err);
+    test_ok(eb_weights_load(m, &s, NULL, &w, &err), &err);
     if (max_alloc > 0) /* more than one allocation was needed, and none was larger */
         assert_true(eb_weight(w, &m->embed).mem != eb_vec(w, m->final_norm).mem &&
                     eb_weight(w, &m->embed).mem->bytes <= max_alloc);
@@ -160,7 +160,7 @@ static void test_load_out_of_memory(void **state) {
             struct eb_weights *w = NULL;
             f.n_calls = 0;
             f.fail_at = n;
-            st = eb_weights_load(m, &s, &w, &err);
+            st = eb_weights_load(m, &s, NULL, &w, &err);
             f.fail_at = SIZE_MAX;
             assert_true(st == EBRO_OK || st == EBRO_NOMEM_HOST || st == EBRO_NOMEM_DEVICE);
             assert_int_equal(st == EBRO_OK, w != NULL);

@@ -61,6 +61,11 @@ EBRO_API const char *ebro_status_name(int32_t status);
 /* "0.1.0 (commit)"; constant. */
 EBRO_API const char *ebro_version(void);
 
+/* Tells how far a long call is: what is done of it, from 0 to 1, and what is being done ("reading
+ * weights", constant). Any other result than 0 cancels the call, which then returns EBRO_CANCELLED
+ * and leaves nothing behind. */
+typedef int32_t (*ebro_progress_fn)(void *user, const char *label, float fraction);
+
 /* ---- runtime ---------------------------------------------------------------------------- */
 
 typedef struct ebro_runtime ebro_runtime;
@@ -100,7 +105,7 @@ EBRO_API void ebro_runtime_close(ebro_runtime **runtime);
 /* ---- devices ---------------------------------------------------------------------------- */
 
 typedef struct ebro_device_info {
-    char name[32];        /* "CPU", "CUDA0", "ROCm0", "Vulkan0", ... */
+    char name[32]; /* "CPU", "CUDA0", "ROCm0", "Vulkan0", ... */
     char description[128];
     char id[64];          /* stable: PCI address or UUID; "cpu" for the CPU */
     char backend[32];     /* module, e.g. "cpu" */
@@ -115,6 +120,18 @@ EBRO_API int32_t ebro_device_list(ebro_runtime *runtime, ebro_device_info *out, 
 /* `name`: a name or id as listed, without regard to case; NULL: the best device present. */
 EBRO_API int32_t ebro_device_open(ebro_runtime *runtime, const char *name, ebro_device **out,
                                   ebro_error *err);
+typedef struct ebro_device_settings {
+    size_t size;
+    uint32_t n_threads; /* CPU: threads that compute; 0: one for each core that may be used */
+    uint32_t reserved;  /* 0 */
+    /* Capabilities (EBRO_CAP_* of backend.h) that the device must do without. */
+    uint64_t caps_mask;
+} ebro_device_settings;
+
+/* The same with settings; NULL: all defaults. */
+EBRO_API int32_t ebro_device_open_with(ebro_runtime *runtime, const char *name,
+                                       const ebro_device_settings *settings, ebro_device **out,
+                                       ebro_error *err);
 EBRO_API void ebro_device_close(ebro_device **device);
 EBRO_API void ebro_device_get_info(const ebro_device *device, ebro_device_info *out);
 
@@ -140,6 +157,8 @@ typedef struct ebro_model_options {
     float latent_norm_eps;
     /* Weigh experts by score + bias (the remote code published with the 48B) instead of score. */
     int32_t biased_expert_weights;
+    ebro_progress_fn progress; /* NULL: none */
+    void *progress_user;
 } ebro_model_options;
 
 /* Loads and checks configuration, tensors and tokenizer; weights stay in the mapped file. */
@@ -151,10 +170,10 @@ typedef struct ebro_model_info {
     char architecture[32]; /* "kimi-linear" or "kimi-k3" */
     uint32_t n_layers, n_kda_layers, n_mla_layers;
     uint32_t hidden, vocab;
-    uint32_t max_context;  /* what the configuration states; 0: not stated */
+    uint32_t max_context; /* what the configuration states; 0: not stated */
     uint64_t weight_bytes;
-    uint64_t state_bytes;         /* recurrent state of one sequence, f32, conv windows included */
-    uint64_t cache_row_elements;  /* latent cache elements per token over all MLA layers */
+    uint64_t state_bytes;        /* recurrent state of one sequence, f32, conv windows included */
+    uint64_t cache_row_elements; /* latent cache elements per token over all MLA layers */
 } ebro_model_info;
 EBRO_API void ebro_model_get_info(const ebro_model *model, ebro_model_info *out);
 
@@ -219,6 +238,12 @@ typedef struct ebro_engine_options {
      * bf16 elsewhere). */
     int32_t cache_dtype;
     int32_t prefill_form; /* ebro_mla_form for steps with several rows per sequence */
+    /* Called while the engine opens, and in every step: before it, and before each layer of a step
+     * of several tokens, with the share of the sequence's tokens that are evaluated. A cancelled
+     * step leaves the sequence as it was before that step; another ebro_engine_step tries again. An
+     * engine with a callback holds two recurrent states for that. NULL: none. */
+    ebro_progress_fn progress;
+    void *progress_user;
 } ebro_engine_options;
 
 /* options may be NULL: all defaults, the device's cache dtype. Holds model and device: close it
@@ -241,7 +266,7 @@ EBRO_API uint32_t ebro_seq_pending(const ebro_seq *seq);
 EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
                                  ebro_error *err);
 /* Evaluates one step: at most n_chunk queued tokens. Nothing queued: does nothing. After an error
- * the sequence is unusable and must be destroyed. */
+ * other than EBRO_CANCELLED the sequence is unusable and must be destroyed. */
 EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
 /* Logits kept since the last append, oldest first: f32 [*rows, vocab], owned by the sequence, valid
  * until the next append, step or destroy. INVALID while tokens are pending. */
@@ -259,12 +284,12 @@ typedef struct ebro_logit_bias {
  * lowered by presence_penalty + frequency_penalty * count; then biases are added. */
 typedef struct ebro_sampling {
     size_t size;
-    float temperature; /* 0: greedy (ties: lower id) */
-    uint32_t top_k;    /* 0: off */
-    float top_p;       /* 0 or >= 1: off */
-    float min_p;       /* 0: off */
-    uint64_t seed;     /* the draw depends on seed and position alone */
-    float repeat_penalty; /* 0.01 to 100; 0 or 1: off */
+    float temperature;                         /* 0: greedy (ties: lower id) */
+    uint32_t top_k;                            /* 0: off */
+    float top_p;                               /* 0 or >= 1: off */
+    float min_p;                               /* 0: off */
+    uint64_t seed;                             /* the draw depends on seed and position alone */
+    float repeat_penalty;                      /* 0.01 to 100; 0 or 1: off */
     float presence_penalty, frequency_penalty; /* -100 to 100; 0: off */
     uint32_t penalty_last_n; /* prompt included; 0: 64; more than there are: all */
     /* Biases of one id add up. The list is read before the call returns. */
@@ -290,10 +315,10 @@ EBRO_API int32_t ebro_text_stream_create(ebro_runtime *runtime, const char *cons
                                          size_t n_stops, ebro_text_stream **out, ebro_error *err);
 EBRO_API void ebro_text_stream_destroy(ebro_text_stream **stream);
 /* Takes `n` bytes. *text (not NUL-terminated, valid until the next call on the stream) is what can
- * be shown now, possibly nothing. *stopped becomes 1 once a stop string is complete; *text then ends
- * before it, and later bytes are ignored. Of stop strings that end at the same byte the longest
- * counts. After an error (out of memory) the stream is as before the call, but for *text, which is
- * lost if it was not used yet. */
+ * be shown now, possibly nothing. *stopped becomes 1 once a stop string is complete; *text then
+ * ends before it, and later bytes are ignored. Of stop strings that end at the same byte the
+ * longest counts. After an error (out of memory) the stream is as before the call, but for *text,
+ * which is lost if it was not used yet. */
 EBRO_API int32_t ebro_text_stream_push(ebro_text_stream *stream, const char *bytes, size_t n,
                                        const char **text, size_t *text_bytes, int32_t *stopped,
                                        ebro_error *err);
