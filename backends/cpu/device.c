@@ -121,7 +121,7 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
         return st;
     }
     dev->n_threads = cpu_pool_threads(dev->pool);
-    uint64_t bits = ((uint64_t)EBRO_CAP_UNIFIED | processor_caps()) & ~mask;
+    uint64_t bits = ((uint64_t)EBRO_CAP_UNIFIED | EBRO_CAP_STRICT | processor_caps()) & ~mask;
     dev->rung = choose_rung(bits);
     host->log(host->user, EBRO_LOG_INFO, "cpu: rung %s, %u threads", dev->rung->name,
               dev->n_threads);

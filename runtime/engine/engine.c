@@ -24,6 +24,9 @@ static int32_t read_options(const ebro_engine_options *in, ebro_engine_options *
         return eb_fail(err, EBRO_INVALID, "MLA form %d: auto, expanded or absorbed can be used",
                        out->prefill_form);
     }
+    if (out->strict != 0 && out->prefill_form == EBRO_MLA_EXPANDED) {
+        return eb_fail(err, EBRO_INVALID, "strict with the expanded MLA form: strict is absorbed");
+    }
     return EBRO_OK;
 }
 
@@ -42,7 +45,13 @@ static int32_t choose_sizes(struct ebro_engine *e, const ebro_engine_options *o,
     e->n_chunk = o->n_chunk != 0 ? o->n_chunk : EB_DEFAULT_CHUNK;
     if (e->n_chunk > e->n_ctx) e->n_chunk = e->n_ctx;
     e->max_pages = (e->n_ctx + EB_PAGE_TOKENS - 1) / EB_PAGE_TOKENS;
-    e->prefill_form = o->prefill_form;
+    e->strict = o->strict != 0;
+    e->prefill_form = e->strict ? EBRO_MLA_ABSORBED : o->prefill_form;
+    if (e->strict && (e->device->caps.bits & EBRO_CAP_STRICT) == 0) {
+        return eb_fail(err, EBRO_UNSUPPORTED,
+                       "strict: %s cannot give identical bytes for every split of a prompt",
+                       e->device->info.name);
+    }
     return EBRO_OK;
 }
 

@@ -73,6 +73,7 @@ struct ebro_engine {
     struct eb_weights *weights;
     uint32_t n_ctx, n_chunk, max_pages;
     int32_t prefill_form;
+    bool strict;
     struct eb_progress progress;
     struct eb_cache cache; /* two slots where a step may be cancelled half-way, else one */
     struct eb_step_block step;

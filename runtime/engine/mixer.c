@@ -136,8 +136,8 @@ int32_t eb_forward_kda(struct ebro_engine *e, const struct eb_step *step, uint32
     ebro_span slots = e->step.slot_table;
     ebro_state_io windows = state_io(e, eb_cache_window_region(&e->cache, kda_layer, slots));
     ebro_state_io state = state_io(e, eb_cache_state_region(&e->cache, kda_layer, slots));
-    st = step->rows.max_rows == 1 ? kda_step(e, step, y, windows, state, err)
-                                  : kda_chunked(e, step, y, windows, state, err);
+    st = step->rows.max_rows == 1 || e->strict ? kda_step(e, step, y, windows, state, err)
+                                               : kda_chunked(e, step, y, windows, state, err);
     if (st != EBRO_OK) return st;
     return eb_forward_linear(e, n, e->work.kda_out, eb_weight(e->weights, &y->o_proj), out,
                              accumulate, err);

@@ -244,6 +244,10 @@ typedef struct ebro_engine_options {
      * engine with a callback holds two recurrent states for that. NULL: none. */
     ebro_progress_fn progress;
     void *progress_user;
+    /* Not 0: a sequence gives identical bytes for any split of its tokens and any n_chunk: KDA by
+     * the step recurrence, MLA absorbed (prefill_form EXPANDED is INVALID). Slower for prompts.
+     * UNSUPPORTED on a device that cannot promise it. */
+    int32_t strict;
 } ebro_engine_options;
 
 /* options may be NULL: all defaults, the device's cache dtype. Holds model and device: close it
