@@ -97,14 +97,17 @@ count_cases() {
 # run_tests FOLDER LABEL
 run_tests() {
     local log="$work/ctest" rc=0 p f s line
-    (cd "$1" && CMOCKA_MESSAGE_OUTPUT=TAP ctest -V --no-tests=error -j "$(jobs)") >"$log" 2>&1 || rc=$?
+    set +e
+    (cd "$1" && CMOCKA_MESSAGE_OUTPUT=TAP ctest -V --no-tests=error -j "$(jobs)") 2>&1 | tee "$log" |
+        grep --line-buffered -E '^ *[0-9]+/[0-9]+ Test +#'
+    rc=${PIPESTATUS[0]}
+    set -e
     count_cases "$log" "$2" >"$work/count"
     {
         read -r p f s
         while IFS= read -r line; do failures+=("$line"); done
     } <"$work/count"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    grep -E '^ *[0-9]+/[0-9]+ Test +#' "$log" || true
     # a test that is skipped says why on the line before
     awk 'match($0, /^[0-9]+: /) {
             t = substr($0, 1, RLENGTH - 2)
@@ -158,8 +161,10 @@ headers() {
     local header language
     for header in runtime/include/ebro/*.h; do
         for language in c:c11 c++:c++11; do
-            if clang -x "${language%%:*}" -std="${language##*:}" -fsyntax-only -Wall -Wextra \
-                -Wno-pragma-once-outside-header -pedantic -Werror "$header"; then
+            # included rather than compiled: that is how headers are used
+            if echo "#include \"ebro/${header##*/}\"" | clang -x "${language%%:*}" \
+                -std="${language##*:}" -Iruntime/include -fsyntax-only -Wall -Wextra -pedantic \
+                -Werror -; then
                 passed=$((passed + 1))
             else
                 fail "$header does not compile alone as ${language##*:}"
