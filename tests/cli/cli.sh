@@ -271,6 +271,14 @@ run logits -p "The whale is" --last 3 --out "$work/logits.safetensors"
     [ $(($(od -An -t u8 -N 8 "$work/logits.safetensors") % 64)) -eq 56 ]
 result $? "logits: shapes and alignment"
 
+run logits -p "Once upon a time there was a whale." --strict --out "$work/whole.safetensors"
+[ $rc -eq 0 ]
+result $? "logits: strict"
+run logits -p "Once upon a time there was a whale." --strict -ub 3 --out "$work/cut.safetensors"
+[ $rc -eq 0 ] && cmp -s "$work/whole.safetensors" "$work/cut.safetensors"
+result $? "logits: strict gives the same bytes for any cut"
+fails "strict with the expanded form" 1 "absorbed" logits -p x --strict --mla expanded --out "$work/none"
+
 printf '[4096, 488, 4097, 300, 12]' >"$work/ids.json"
 run logits --ids "$work/ids.json" --last 99 --out "$work/ids.safetensors" -ctk f32
 [ $rc -eq 0 ] && header "$work/ids.safetensors" | grep -q '"shape":\[5,4352\]' &&

@@ -76,6 +76,11 @@ static const struct eb_arg model_args[] = {
      .offset = offsetof(struct eb_options, mla_form),
      .help = "attention over the latent cache while the prompt is\n"
              "read: auto, expanded or absorbed; default: auto"},
+    {.name = "--strict",
+     .env = "EBRO_STRICT",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct eb_options, strict),
+     .help = "the same bytes however a prompt is cut into steps;\nslower for prompts"},
 };
 const struct eb_arg_group eb_model_args = {"Model and device", model_args,
                                            sizeof model_args / sizeof *model_args};
@@ -236,7 +241,8 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
                                    .n_ctx = s->n_ctx,
                                    .n_chunk = (uint32_t)o->n_chunk,
                                    .cache_dtype = s->cache_dtype,
-                                   .prefill_form = o->mla_form};
+                                   .prefill_form = o->mla_form,
+                                   .strict = o->strict};
     if (ebro_engine_open(s->model, s->device, &options, &s->engine, &err) != EBRO_OK)
         return eb_complain_error(&err);
     if (ebro_seq_create(s->engine, &s->seq, &err) != EBRO_OK) return eb_complain_error(&err);

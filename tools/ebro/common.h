@@ -36,6 +36,7 @@ struct eb_options {
     uint64_t n_ctx, n_chunk;    /* 0: default */
     int32_t cache_dtype;        /* ebro_dtype; -1: the device's default */
     int32_t mla_form;
+    bool strict;
     uint64_t log;
     /* prompt */
     const char *prompt, *system, *ids;
