@@ -94,6 +94,22 @@ int32_t ebro_device_open(ebro_runtime *runtime, const char *name, ebro_device **
     return eb_device_open(runtime, name, NULL, out, err);
 }
 
+int32_t ebro_device_open_with(ebro_runtime *runtime, const char *name,
+                              const ebro_device_settings *settings, ebro_device **out,
+                              ebro_error *err) {
+    ebro_device_options options = {.size = sizeof options};
+    if (settings != NULL) {
+        if (settings->size < sizeof *settings) {
+            if (out != NULL) *out = NULL;
+            return eb_fail(err, EBRO_INVALID, "device settings of %zu bytes, there must be %zu",
+                           settings->size, sizeof *settings);
+        }
+        options.n_threads = settings->n_threads;
+        options.caps_mask = settings->caps_mask;
+    }
+    return eb_device_open(runtime, name, &options, out, err);
+}
+
 void ebro_device_close(ebro_device **device) {
     if (device == NULL || *device == NULL) return;
     struct ebro_device *d = *device;

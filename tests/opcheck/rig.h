@@ -35,7 +35,12 @@ static inline int rig_setup(void **state) {
     (void)state;
     ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&options, &rig.rt, &rig.err), &rig.err);
-    test_ok(ebro_device_open(rig.rt, rig.name ? rig.name : "CPU", &rig.device, &rig.err), &rig.err);
+    const char *mask = getenv("EBRO_TEST_CAPS_MASK"); /* to see a slower rung */
+    ebro_device_settings settings = {.size = sizeof settings,
+                                     .caps_mask = mask ? strtoull(mask, NULL, 0) : 0};
+    test_ok(ebro_device_open_with(rig.rt, rig.name ? rig.name : "CPU", &settings, &rig.device,
+                                  &rig.err),
+            &rig.err);
     test_ok(eb_stream_open(rig.device, &rig.s, &rig.err), &rig.err);
     const char *seed = getenv("EBRO_TEST_SEED"); /* to see a failure again */
     rig.rng.s = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);

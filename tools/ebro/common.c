@@ -41,6 +41,15 @@ static const struct eb_arg model_args[] = {
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct eb_options, device),
      .help = "name or id of a device, see `ebro devices`; default:\nthe best one present"},
+    {.name = "-t",
+     .alias = "--threads",
+     .env = "EBRO_THREADS",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .offset = offsetof(struct eb_options, n_threads),
+     .min = 0,
+     .max = 256,
+     .help = "threads that the CPU computes with; 0: one for each\ncore (default)"},
     {.name = "-c",
      .alias = "--ctx-size",
      .env = "EBRO_CTX",
@@ -216,7 +225,8 @@ static int32_t open_model(struct eb_session *s, const char *path, ebro_error *er
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     ebro_error err = {0};
     if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
-    if (ebro_device_open(s->runtime, o->device, &s->device, &err) != EBRO_OK)
+    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
+    if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
         return eb_complain_error(&err);
     ebro_device_get_info(s->device, &s->device_info);
     if (open_model(s, o->model, &err) != EBRO_OK) {

@@ -34,6 +34,7 @@ struct eb_options {
     /* model and device */
     const char *model, *device; /* NULL: the embedded demo, the best device */
     uint64_t n_ctx, n_chunk;    /* 0: default */
+    uint64_t n_threads;         /* of the CPU; 0: one for each core */
     int32_t cache_dtype;        /* ebro_dtype; -1: the device's default */
     int32_t mla_form;
     bool strict;
