@@ -114,6 +114,11 @@ static int32_t open_tokenizer(const struct eb_source *source, struct ebro_model 
     if ((st = eb_source_open(source, "tiktoken.model", &vocab, err)) != EBRO_OK) return st;
     eb_bytes_borrow("", 0, &config);
     if (there && (st = eb_source_open(source, config_name, &config, err)) != EBRO_OK) goto out;
+    /* To the tokenizer no bytes mean no file. */
+    if (there && config.bytes == 0) {
+        st = eb_fail(err, EBRO_FORMAT, "%s: the file is empty (wanted a JSON object)", config_name);
+        goto out;
+    }
     st = eb_tokenizer_open(&m->alloc, &vocab, &config, m->config.vocab_size, &m->tokenizer, err);
 out:
     eb_bytes_close(&config);

@@ -44,7 +44,9 @@ int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err) {
     size_t bytes = (size_t)info.st_size;
     void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED) {
-        st = eb_fail(err, EBRO_IO, "%s: mapping %zu bytes: %s", path, bytes, strerror(errno));
+        /* No room in the address space says nothing about the file. */
+        int32_t why = errno == ENOMEM ? EBRO_NOMEM_HOST : EBRO_IO;
+        st = eb_fail(err, why, "%s: mapping %zu bytes: %s", path, bytes, strerror(errno));
         goto out;
     }
     out->data = map;
@@ -85,5 +87,5 @@ bool eb_path_is_dir(const char *path) {
 
 bool eb_path_exists(const char *path) {
     struct stat info;
-    return stat(path, &info) == 0;
+    return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common.h"
 
@@ -21,6 +22,16 @@ static const struct eb_arg args[] = {
              "(stable: use it in settings), backend, total_bytes,\n"
              "free_bytes (0: not known)"},
 };
+
+/* The null device computes nothing: it is there for those who write backends. Returns how many are
+ * left. */
+static uint32_t drop_null(ebro_device_info *list, uint32_t n) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(list[i].backend, "null") != 0) list[kept++] = list[i];
+    }
+    return kept;
+}
 
 static void print_lines(const ebro_device_info *list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
@@ -73,7 +84,12 @@ int eb_cmd_devices(int argc, char **argv) {
         code = eb_complain_error(&err);
         goto out;
     }
-    if (n > CAPACITY) n = CAPACITY;
+    n = drop_null(list, n < CAPACITY ? n : CAPACITY);
+    if (n == 0 && !o.json) {
+        eb_complain(
+            "no device can be used: no backend module (ebro_*.so) lies beside the program, or "
+            "none of them works (--log 3 says why)");
+    }
     if (o.json) {
         if (!print_json(list, n)) {
             eb_complain("out of memory, or a device whose name is not UTF-8");

@@ -56,6 +56,10 @@ static int read_ids(const char *path, uint32_t vocab, struct eb_tokens *out) {
     json_error_t why;
     json_t *all = json_load_file(path, JSON_DECODE_ANY, &why);
     if (!all) {
+        if (json_error_code(&why) == json_error_out_of_memory) {
+            eb_complain("out of memory while reading %s", path);
+            return EB_EXIT_MEMORY;
+        }
         if (why.line > 0)
             eb_complain("%s is not valid JSON: %s (line %d)", path, why.text, why.line);
         else

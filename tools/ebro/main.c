@@ -41,6 +41,8 @@ int main(int argc, char **argv) {
 
     /* a closed pipe is an error of the write that met it, not the end of the process */
     signal(SIGPIPE, SIG_IGN);
+    /* so is a file that would pass its size limit */
+    signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         eb_complain("no command: run, logits or devices (`ebro --help` says more)");
         return EB_EXIT_USAGE;

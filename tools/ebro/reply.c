@@ -45,6 +45,15 @@ void eb_reply_free(struct eb_reply *r) {
     ebro_text_stream_destroy(&r->thought.stream);
 }
 
+/* Thinking ends with a line of its own, before the response begins: on a terminal both streams are
+ * one.
+ */
+static void end_thought(struct eb_reply *r) {
+    release(&r->thought);
+    if (r->thought.any) fputc('\n', r->thought.f);
+    r->thought.any = false;
+}
+
 static bool is(const char *bytes, size_t n, const char *name) {
     return strlen(name) == n && memcmp(bytes, name, n) == 0;
 }
@@ -67,6 +76,7 @@ static bool mark(struct eb_reply *r, const char *bytes, size_t n) {
     bool open = is(bytes, n, "<|open|>");
     if (!open && !is(bytes, n, "<|close|>")) return false;
     if (!open && !r->in_name && r->channel == EB_CHANNEL_RESPONSE) return true;
+    if (r->channel == EB_CHANNEL_THINK) end_thought(r);
     r->channel = EB_CHANNEL_OTHER;
     r->in_name = true;
     r->opening = open;
@@ -96,8 +106,7 @@ int32_t eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_
 }
 
 void eb_reply_finish(struct eb_reply *r) {
-    release(&r->thought);
-    if (r->thought.any) fputc('\n', r->thought.f);
+    end_thought(r);
     release(&r->text);
     fputc('\n', r->text.f);
 }

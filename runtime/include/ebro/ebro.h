@@ -4,7 +4,7 @@
  * Conventions
  *   - Every call that can fail returns an ebro_status and writes a text to *err (err may be NULL).
  *   - Structs passed in start with `size` = sizeof the struct as the caller knows it; they only
- *     ever grow at the end, and a zero field means its default.
+ *     ever grow at the end, and a zero field means its default unless its comment says otherwise.
  *   - open/close for things that do I/O, create/destroy for the rest. Both take the address of
  *     the caller's pointer, accept NULL and a pointer to NULL, and set the pointer to NULL.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
@@ -255,6 +255,7 @@ typedef struct ebro_engine_options {
 EBRO_API int32_t ebro_engine_open(ebro_model *model, ebro_device *device,
                                   const ebro_engine_options *options, ebro_engine **out,
                                   ebro_error *err);
+/* Also destroys the sequence: a pointer to it must not be used, nor destroyed, afterwards. */
 EBRO_API void ebro_engine_close(ebro_engine **engine);
 
 /* One sequence per engine for now; a second create is UNSUPPORTED. */
@@ -280,7 +281,7 @@ EBRO_API int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint
 /* Added to one logit. */
 typedef struct ebro_logit_bias {
     int32_t id;
-    float bias; /* finite; -1e9 forbids a token */
+    float bias; /* -1e30 to 1e30; -1e9 forbids a token */
 } ebro_logit_bias;
 
 /* Logits are first adjusted: a token that is among the last penalty_last_n ones of the sequence,
