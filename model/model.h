@@ -92,7 +92,7 @@ struct ebro_model {
     struct eb_config config;
     struct eb_model_file *files; /* the weight files */
     uint32_t n_files;
-    uint32_t n_tensors; /* over all files; eb_tensor.index is below it */
+    uint32_t n_tensors;              /* over all files; eb_tensor.index is below it */
     struct eb_matrix embed, lm_head; /* lm_head = embed where tied */
     const struct eb_tensor *final_norm;
     struct eb_res_pair output_res;

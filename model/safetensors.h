@@ -1,6 +1,6 @@
 /* safetensors.h: reads and writes the safetensors container. Reading validates the whole header
- * before anything is used: lengths inside the file, offsets in order, inside, not overlapping, bytes
- * equal to shape times type, no duplicate name. Tensor data is never copied. */
+ * before anything is used: lengths inside the file, offsets in order, inside, not overlapping,
+ * bytes equal to shape times type, no duplicate name. Tensor data is never copied. */
 #ifndef EB_SAFETENSORS_H
 #define EB_SAFETENSORS_H
 
@@ -25,10 +25,11 @@ struct eb_safetensors {
     size_t n_tensors;
 };
 
-/* Parses a file that is in memory. `label` names it in errors. dtypes other than F32 F16 BF16 U8 I32
- * I64 F64 are refused by name. bytes must outlive *out. */
-int32_t eb_safetensors_read(const struct eb_alloc *a, const char *label, const struct eb_bytes *bytes,
-                            uint32_t file, struct eb_safetensors *out, ebro_error *err);
+/* Parses a file that is in memory. `label` names it in errors. dtypes other than F32 F16 BF16 U8
+ * I32 I64 F64 are refused by name. bytes must outlive *out. */
+int32_t eb_safetensors_read(const struct eb_alloc *a, const char *label,
+                            const struct eb_bytes *bytes, uint32_t file, struct eb_safetensors *out,
+                            ebro_error *err);
 void eb_safetensors_close(const struct eb_alloc *a, struct eb_safetensors *st);
 /* NULL: not there. */
 const struct eb_tensor *eb_safetensors_find(const struct eb_safetensors *st, const char *name);

@@ -10,8 +10,8 @@
 struct eb_tokenizer;
 
 /* `vocab` is tiktoken.model (base64 bytes, space, rank a line), `config` tokenizer_config.json (the
- * names of special tokens; may have bytes == 0). `vocab_size` is the model's; ids from the number of
- * ranks up to it are special: named by the config, else "<|reserved_token_ID|>". */
+ * names of special tokens; may have bytes == 0). `vocab_size` is the model's; ids from the number
+ * of ranks up to it are special: named by the config, else "<|reserved_token_ID|>". */
 int32_t eb_tokenizer_open(const struct eb_alloc *a, const struct eb_bytes *vocab,
                           const struct eb_bytes *config, uint32_t vocab_size,
                           struct eb_tokenizer **out, ebro_error *err);
@@ -24,8 +24,8 @@ struct eb_ids {
 };
 void eb_ids_free(const struct eb_alloc *a, struct eb_ids *ids);
 
-/* Appends the ids of any bytes, valid UTF-8 or not; decoding gives the bytes back. special: names of
- * special tokens in the text become their ids, else they are plain text. */
+/* Appends the ids of any bytes, valid UTF-8 or not; decoding gives the bytes back. special: names
+ * of special tokens in the text become their ids, else they are plain text. */
 int32_t eb_tokenizer_encode(const struct eb_tokenizer *t, const char *text, size_t bytes,
                             bool special, struct eb_ids *out, ebro_error *err);
 int32_t eb_tokenizer_push(const struct eb_tokenizer *t, int32_t id, struct eb_ids *out,

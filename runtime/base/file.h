@@ -21,8 +21,8 @@ void eb_bytes_close(struct eb_bytes *b); /* zeroes *b; fine on a zeroed one */
 /* "dir/name" in new memory. */
 char *eb_path_join(const struct eb_alloc *a, const char *dir, const char *name, ebro_error *err);
 bool eb_path_is_dir(const char *path);
-/* False only where there is nothing of that name. A link that leads nowhere, or a path that may not be
- * looked at, is there: opening it tells the reason. */
+/* False only where there is nothing of that name. A link that leads nowhere, or a path that may not
+ * be looked at, is there: opening it tells the reason. */
 bool eb_path_exists(const char *path);
 
 #endif

@@ -12,7 +12,8 @@ struct ebro_device {
     ebro_dev *dev;
     ebro_caps caps;
     ebro_device_info info;
-    atomic_int lost; /* set once any call returns EBRO_DEVICE_LOST; every later call fails at once */
+    atomic_int
+        lost; /* set once any call returns EBRO_DEVICE_LOST; every later call fails at once */
 };
 
 /* One queue of work. Belongs to one thread at a time. */
@@ -44,12 +45,9 @@ void eb_stream_close(struct eb_stream *s); /* NULL-safe on a zeroed one; zeroes 
 /* Records copies; host memory must stay valid until eb_stream_sync. Bounds are checked. */
 int32_t eb_upload(struct eb_stream *s, ebro_span dst, const void *src, uint64_t bytes,
                   ebro_error *err);
-int32_t eb_download(struct eb_stream *s, void *dst, ebro_span src, uint64_t bytes,
-                    ebro_error *err);
-int32_t eb_copy(struct eb_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
-                ebro_error *err);
-int32_t eb_fill(struct eb_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
-                ebro_error *err);
+int32_t eb_download(struct eb_stream *s, void *dst, ebro_span src, uint64_t bytes, ebro_error *err);
+int32_t eb_copy(struct eb_stream *s, ebro_span dst, ebro_span src, uint64_t bytes, ebro_error *err);
+int32_t eb_fill(struct eb_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err);
 int32_t eb_submit(struct eb_stream *s, uint64_t *ticket, ebro_error *err);
 int32_t eb_wait(struct eb_stream *s, uint64_t ticket, ebro_error *err);
 int32_t eb_stream_sync(struct eb_stream *s, ebro_error *err); /* submit + wait */

@@ -27,10 +27,10 @@ extern "C" {
 #define EBRO_BACKEND_ABI 1u
 
 enum {
-    EBRO_MAX_LINEAR = 8,    /* weights of one linear call */
-    EBRO_MAX_SOURCES = 32,  /* sources of one attn_res_mix call, the running sum included */
-    EBRO_CONV_WIDTH = 4,    /* KDA's short convolution */
-    EBRO_MX_GROUP = 32      /* columns that share one MXFP4 scale */
+    EBRO_MAX_LINEAR = 8,   /* weights of one linear call */
+    EBRO_MAX_SOURCES = 32, /* sources of one attn_res_mix call, the running sum included */
+    EBRO_CONV_WIDTH = 4,   /* KDA's short convolution */
+    EBRO_MX_GROUP = 32     /* columns that share one MXFP4 scale */
 };
 
 /* ---- host services ---------------------------------------------------------------------- */
@@ -55,10 +55,10 @@ enum {
     EBRO_CAP_SUBGROUP = 1u << 3,
     EBRO_CAP_MATRIX = 1u << 4, /* cooperative matrix, mma, mfma, wmma */
     EBRO_CAP_GRAPHS = 1u << 5,
-    EBRO_CAP_UNIFIED = 1u << 6,    /* device memory is host memory: mem_import costs no copy */
-    EBRO_CAP_STRICT = 1u << 7,     /* can give identical bytes for any split and batch */
-    EBRO_CAP_AVX2 = 1u << 16,      /* CPU: AVX2 + FMA + F16C */
-    EBRO_CAP_AVX512 = 1u << 17,    /* CPU: F, BW, DQ, VL */
+    EBRO_CAP_UNIFIED = 1u << 6, /* device memory is host memory: mem_import costs no copy */
+    EBRO_CAP_STRICT = 1u << 7,  /* can give identical bytes for any split and batch */
+    EBRO_CAP_AVX2 = 1u << 16,   /* CPU: AVX2 + FMA + F16C */
+    EBRO_CAP_AVX512 = 1u << 17, /* CPU: F, BW, DQ, VL */
     EBRO_CAP_AVX512BF16 = 1u << 18,
     EBRO_CAP_AVX512VNNI = 1u << 19
 };
@@ -69,7 +69,7 @@ typedef struct ebro_caps {
     uint32_t wave_min, wave_max;
     uint64_t shared_bytes;
     uint64_t max_binding_bytes, max_alloc_bytes;
-    uint64_t mem_alignment;  /* of mem_alloc and, for the fast path, of mem_import; power of two */
+    uint64_t mem_alignment; /* of mem_alloc and, for the fast path, of mem_import; power of two */
     uint64_t total_bytes, free_bytes;
     int32_t default_cache_dtype;
     uint32_t n_threads;
@@ -95,20 +95,20 @@ typedef struct ebro_mem {
 } ebro_mem;
 
 enum {
-    EBRO_MEM_DEVICE = 0, /* weights, caches, activations */
-    EBRO_MEM_UPLOAD = 1, /* host writes, device reads; `host` is set */
+    EBRO_MEM_DEVICE = 0,  /* weights, caches, activations */
+    EBRO_MEM_UPLOAD = 1,  /* host writes, device reads; `host` is set */
     EBRO_MEM_READBACK = 2 /* device writes, host reads; `host` is set */
 };
 
 typedef struct ebro_span {
-    ebro_mem *mem; /* NULL: absent */
+    ebro_mem *mem;   /* NULL: absent */
     uint64_t offset; /* bytes */
 } ebro_span;
 
 /* A matrix of rows; element (r, c) of dtype at offset + (r * stride + c) * size(dtype). Activations
  * are F32 unless an op says otherwise. */
 typedef struct ebro_mat {
-    ebro_mem *mem; /* NULL: absent */
+    ebro_mem *mem;   /* NULL: absent */
     uint64_t offset; /* bytes, a multiple of the element size */
     uint64_t stride; /* elements between rows */
     int32_t dtype;
@@ -141,8 +141,8 @@ typedef struct ebro_vec {
 typedef struct ebro_rows {
     ebro_span row_offsets; /* i32 [n_seqs + 1], starts at 0 */
     uint32_t n_seqs;
-    uint32_t n_rows;          /* row_offsets[n_seqs] at most */
-    uint32_t max_rows;        /* of one sequence */
+    uint32_t n_rows;   /* row_offsets[n_seqs] at most */
+    uint32_t max_rows; /* of one sequence */
 } ebro_rows;
 
 /* Where states live. A slot is a list of blocks: `table` holds u64 block addresses,
@@ -217,20 +217,21 @@ typedef struct ebro_logit_adjust {
     float add;
 } ebro_logit_adjust;
 
-/* Greedy: the largest logit, ties to the lower id. Else: p = softmax(logits / temperature); keep the
- * top_k most probable (ties to the lower id), of those the smallest set whose sum, from the most
- * probable on, reaches top_p of the kept mass, of those the ones with p >= min_p * max p. The draw:
- * u = ebro_uniform(seed, position) times the kept mass; the first kept id, in rising id order, at
- * which the running sum exceeds it. */
+/* Greedy: the largest logit, ties to the lower id. Else: p = softmax(logits / temperature); keep
+ * the top_k most probable (ties to the lower id), of those the smallest set whose sum, from the
+ * most probable on, reaches top_p of the kept mass, of those the ones with p >= min_p * max p. The
+ * draw: u = ebro_uniform(seed, position) times the kept mass; the first kept id, in rising id
+ * order, at which the running sum exceeds it. */
 typedef struct ebro_sample_args {
     size_t size;
     ebro_mat logits; /* [n_rows][vocab] */
     uint32_t n_rows, vocab;
-    ebro_span params;    /* ebro_sample_params [n_rows] */
-    ebro_span ids;       /* out i32 [n_rows]; -1 where a logit is not finite */
-    /* Entries adjust_offsets[r] .. adjust_offsets[r + 1] of adjusts are for row r, an id at most once
-     * a row. They act before all of the above and never change `logits`: the changed rows belong in
-     * the scratch. -1 also where a changed logit is not finite. Both absent where n_adjusts is 0. */
+    ebro_span params; /* ebro_sample_params [n_rows] */
+    ebro_span ids;    /* out i32 [n_rows]; -1 where a logit is not finite */
+    /* Entries adjust_offsets[r] .. adjust_offsets[r + 1] of adjusts are for row r, an id at most
+     * once a row. They act before all of the above and never change `logits`: the changed rows
+     * belong in the scratch. -1 also where a changed logit is not finite. Both absent where
+     * n_adjusts is 0. */
     ebro_span adjusts;        /* ebro_logit_adjust [n_adjusts] */
     ebro_span adjust_offsets; /* i32 [n_rows + 1], rising from 0 to n_adjusts at most */
     uint32_t n_adjusts;
@@ -252,9 +253,9 @@ static inline float ebro_uniform(uint64_t seed, uint64_t position) {
  * Serves the plain norms (rows = tokens) and KDA's output norm (rows = tokens x heads). */
 typedef struct ebro_rms_norm_args {
     size_t size;
-    ebro_mat x, out;  /* [n_rows][n_cols] */
-    ebro_mat gate;    /* [n_rows][n_cols], optional */
-    ebro_vec weight;  /* [n_cols], optional */
+    ebro_mat x, out; /* [n_rows][n_cols] */
+    ebro_mat gate;   /* [n_rows][n_cols], optional */
+    ebro_vec weight; /* [n_cols], optional */
     uint32_t n_rows, n_cols;
     float eps;
 } ebro_rms_norm_args;
@@ -288,7 +289,7 @@ enum {
 
 typedef struct ebro_act_mul_args {
     size_t size;
-    ebro_mat gate; /* [n_rows][n_cols / gate_group] */
+    ebro_mat gate;    /* [n_rows][n_cols / gate_group] */
     ebro_mat up, out; /* [n_rows][n_cols]; out may be up or gate (gate_group 1) */
     uint32_t n_rows, n_cols;
     uint32_t gate_group; /* columns of `up` that share one gate value; 1: element-wise */
@@ -302,10 +303,10 @@ typedef struct ebro_act_mul_args {
 typedef struct ebro_kda_conv_args {
     size_t size;
     ebro_rows rows;
-    ebro_mat x[3], out[3];  /* q, k, v: [n_rows][n_channels] */
-    ebro_vec weight[3];     /* [n_channels][4], oldest tap first */
+    ebro_mat x[3], out[3]; /* q, k, v: [n_rows][n_channels] */
+    ebro_vec weight[3];    /* [n_channels][4], oldest tap first */
     uint32_t n_channels;
-    ebro_state_io state;    /* windows */
+    ebro_state_io state; /* windows */
 } ebro_kda_conv_args;
 
 enum {
@@ -355,24 +356,25 @@ typedef struct ebro_kda_recur_args {
 typedef struct ebro_kda_step_args {
     size_t size;
     ebro_rows rows;
-    ebro_mat x[3];      /* raw q, k, v projections [n_rows][H * head_dim] */
+    ebro_mat x[3]; /* raw q, k, v projections [n_rows][H * head_dim] */
     ebro_vec conv_weight[3];
     ebro_kda_gate gate;
     ebro_state_io windows, state;
-    ebro_mat out_gate;  /* [n_rows][H * head_dim], before the sigmoid */
+    ebro_mat out_gate;    /* [n_rows][H * head_dim], before the sigmoid */
     ebro_vec norm_weight; /* [head_dim] */
     float norm_eps;
     ebro_mat out; /* [n_rows][H * head_dim] */
     ebro_span scratch;
 } ebro_kda_step_args;
 
-/* Writes the cache rows of a step: latent = rms_norm(kv[0..kv_lora), weight, eps), then the rope_dim
- * key channels. With rotary_dim > 0 the first rotary_dim key channels, and the same channels of
- * every head of q (in place), turn by position: pairs (2i, 2i+1), angle position * theta^(-2i/dim).*/
+/* Writes the cache rows of a step: latent = rms_norm(kv[0..kv_lora), weight, eps), then the
+ * rope_dim key channels. With rotary_dim > 0 the first rotary_dim key channels, and the same
+ * channels of every head of q (in place), turn by position: pairs (2i, 2i+1), angle position *
+ * theta^(-2i/dim).*/
 typedef struct ebro_mla_append_args {
     size_t size;
     ebro_rows rows;
-    ebro_mat kv; /* [n_rows][kv_lora + rope_dim], as projected */
+    ebro_mat kv;          /* [n_rows][kv_lora + rope_dim], as projected */
     ebro_vec norm_weight; /* [kv_lora] */
     float norm_eps;
     uint32_t kv_lora, rope_dim;
@@ -388,7 +390,7 @@ typedef struct ebro_mla_append_args {
 typedef struct ebro_mla_prefill_args {
     size_t size;
     ebro_rows rows;
-    ebro_mat q; /* [n_rows][H * (nope_dim + rope_dim)] */
+    ebro_mat q;       /* [n_rows][H * (nope_dim + rope_dim)] */
     ebro_weight kv_b; /* per head [nope_dim rows of W_uk, v_dim rows of W_uv], cols kv_lora */
     uint32_t n_heads, nope_dim, rope_dim, v_dim, kv_lora;
     float scale;
@@ -428,7 +430,7 @@ typedef struct ebro_moe_route_args {
     float scaling;
     int32_t renormalise;
     int32_t biased_weights;
-    int32_t forced; /* ids are an input; only the weights are computed */
+    int32_t forced;   /* ids are an input; only the weights are computed */
     ebro_mat ids;     /* i32 [n_rows][top_k], best selection score first */
     ebro_mat weights; /* f32 [n_rows][top_k] */
     /* The same pairs grouped by expert: pairs[offsets[e] .. offsets[e+1]) are row * top_k + choice,
@@ -461,7 +463,8 @@ typedef struct ebro_moe_experts_args {
  * One source: out = source. out may be one of the sources. */
 typedef struct ebro_attn_res_mix_args {
     size_t size;
-    ebro_mat sources[EBRO_MAX_SOURCES]; /* [n_rows][n_cols], banked ones oldest first, then the sum */
+    ebro_mat
+        sources[EBRO_MAX_SOURCES]; /* [n_rows][n_cols], banked ones oldest first, then the sum */
     uint32_t n_sources, n_rows, n_cols;
     ebro_vec norm_weight, proj; /* [n_cols] */
     float eps;
@@ -538,19 +541,19 @@ typedef struct ebro_backend {
     uint32_t abi;
     const char *name; /* "cpu", "cuda", "hip", "vulkan", "opencl", "null" */
 
-    /* Cheap, creates no context: fills up to `capacity` entries, sets *count. A machine without such
-     * a device is OK with *count = 0 and a reason in *err (status EBRO_NO_DEVICE). */
+    /* Cheap, creates no context: fills up to `capacity` entries, sets *count. A machine without
+     * such a device is OK with *count = 0 and a reason in *err (status EBRO_NO_DEVICE). */
     int32_t (*probe)(const ebro_host *host, ebro_probe_result *out, uint32_t capacity,
                      uint32_t *count, ebro_error *err);
     /* index: as in probe. Fails when a required op has no variant that fits, naming both. The host
      * table stays valid until device_close. */
-    int32_t (*device_open)(const ebro_host *host, uint32_t index, const ebro_device_options *options,
-                           ebro_dev **out, ebro_error *err);
+    int32_t (*device_open)(const ebro_host *host, uint32_t index,
+                           const ebro_device_options *options, ebro_dev **out, ebro_error *err);
     void (*device_close)(ebro_dev *dev);
     void (*device_caps)(ebro_dev *dev, ebro_caps *out);
 
     int32_t (*mem_alloc)(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out,
-                         ebro_error *err); /* contents undefined */
+                         ebro_error *err);          /* contents undefined */
     void (*mem_free)(ebro_dev *dev, ebro_mem *mem); /* no pending work may use it */
     /* Optional. Wraps host memory (read-only use) that stays valid until mem_free. */
     int32_t (*mem_import)(ebro_dev *dev, const void *host, uint64_t bytes, ebro_mem **out,
@@ -586,7 +589,8 @@ typedef struct ebro_backend {
     int32_t (*kda_conv)(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err);
     int32_t (*kda_prep)(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err);
     int32_t (*kda_recur)(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *err);
-    int32_t (*kda_step)(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err); /* optional */
+    int32_t (*kda_step)(ebro_stream *s, const ebro_kda_step_args *a,
+                        ebro_error *err); /* optional */
     int32_t (*mla_append)(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err);
     int32_t (*mla_prefill)(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err);
     int32_t (*mla_decode)(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err);
@@ -597,8 +601,9 @@ typedef struct ebro_backend {
     int32_t (*rows_copy)(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err);
 } ebro_backend;
 
-/* The one symbol. `abi` is the runtime's EBRO_BACKEND_ABI. A module built for another number returns
- * EBRO_UNSUPPORTED and touches nothing else; else *out is a table that lives as long as the module. */
+/* The one symbol. `abi` is the runtime's EBRO_BACKEND_ABI. A module built for another number
+ * returns EBRO_UNSUPPORTED and touches nothing else; else *out is a table that lives as long as the
+ * module. */
 typedef int32_t (*ebro_backend_entry_fn)(uint32_t abi, const ebro_host *host,
                                          const ebro_backend **out);
 #define EBRO_BACKEND_ENTRY "ebro_backend_entry"
