@@ -196,8 +196,10 @@ static inline void cpu_axpy(float *restrict y, float s, const float *restrict x,
     for (uint64_t i = 0; i < n; i++) y[i] += s * x[i];
 }
 
-/* One element of ebro_act_mul_args. */
+/* One element of ebro_act_mul_args, and n of them; out may be gate or up. */
 float cpu_act(int32_t kind, float beta, float beta2, float g, float u);
+void cpu_act_row(int32_t kind, float beta, float beta2, const float *gate, const float *up,
+                 float *out, uint64_t n);
 
 /* ---- products --------------------------------------------------------------------------- */
 

@@ -145,7 +145,7 @@ static inline void kda_normalise(float *out, const float *x, uint32_t n, float e
 struct kda_work {
     int32_t *emit;  /* [n_rows] */
     float *chunks;  /* [n_chunks][n_heads][chunk_floats] */
-    float *scratch; /* kda_scratch_floats */
+    float *scratch; /* kda_scratch_floats for each thread */
     uint64_t chunk_floats;
     uint32_t n_heads, dim;
 };
@@ -174,9 +174,10 @@ static inline uint64_t kda_chunk_floats(uint32_t dim) {
 }
 
 /* Bytes of work for at most these numbers. */
-uint64_t kda_work_bytes(const ebro_rows *rows, uint32_t n_emit, uint32_t n_heads, uint32_t dim);
-struct kda_work kda_work_at(ebro_span work, const ebro_rows *rows, uint32_t n_emit,
-                            uint32_t n_heads, uint32_t dim);
+uint64_t kda_work_bytes(const ebro_dev *dev, const ebro_rows *rows, uint32_t n_emit,
+                        uint32_t n_heads, uint32_t dim);
+struct kda_work kda_work_at(const ebro_dev *dev, ebro_span work, const ebro_rows *rows,
+                            uint32_t n_emit, uint32_t n_heads, uint32_t dim);
 
 static inline struct kda_chunk kda_chunk_at(const struct kda_work *w, uint64_t chunk, uint32_t h) {
     float *p = w->chunks + (chunk * w->n_heads + h) * w->chunk_floats;

@@ -9,23 +9,25 @@
  * are at most 1 and grow from level to level by one multiplication. */
 #include "kda.h"
 
-uint64_t kda_work_bytes(const ebro_rows *rows, uint32_t n_emit, uint32_t n_heads, uint32_t dim) {
+uint64_t kda_work_bytes(const ebro_dev *dev, const ebro_rows *rows, uint32_t n_emit,
+                        uint32_t n_heads, uint32_t dim) {
     uint64_t n_chunks = (uint64_t)rows->n_rows / KDA_CHUNK + rows->n_seqs + n_emit;
     if (n_chunks > rows->n_rows) n_chunks = rows->n_rows;
     uint64_t emit = ((uint64_t)rows->n_rows * sizeof(int32_t) + CPU_ALIGN - 1) / CPU_ALIGN;
     return emit * CPU_ALIGN +
-           (n_chunks * n_heads * kda_chunk_floats(dim) + kda_scratch_floats(dim)) * sizeof(float);
+           (n_chunks * n_heads * kda_chunk_floats(dim) + dev->n_threads * kda_scratch_floats(dim)) *
+               sizeof(float);
 }
 
-struct kda_work kda_work_at(ebro_span work, const ebro_rows *rows, uint32_t n_emit,
-                            uint32_t n_heads, uint32_t dim) {
-    uint64_t bytes = kda_work_bytes(rows, n_emit, n_heads, dim);
+struct kda_work kda_work_at(const ebro_dev *dev, ebro_span work, const ebro_rows *rows,
+                            uint32_t n_emit, uint32_t n_heads, uint32_t dim) {
+    uint64_t bytes = kda_work_bytes(dev, rows, n_emit, n_heads, dim);
     uint64_t emit = ((uint64_t)rows->n_rows * sizeof(int32_t) + CPU_ALIGN - 1) / CPU_ALIGN;
     uint8_t *p = eb_at(work);
     return (struct kda_work){
         .emit = (int32_t *)(void *)p,
         .chunks = (float *)(void *)(p + emit * CPU_ALIGN),
-        .scratch = (float *)(void *)(p + bytes) - kda_scratch_floats(dim),
+        .scratch = (float *)(void *)(p + bytes) - dev->n_threads * kda_scratch_floats(dim),
         .chunk_floats = kda_chunk_floats(dim),
         .n_heads = n_heads,
         .dim = dim,
@@ -39,8 +41,7 @@ int32_t kda_check_dim(ebro_stream *s, const char *op, uint32_t dim, ebro_error *
 }
 
 uint64_t cpu_scratch_kda_prep(ebro_dev *dev, const ebro_kda_prep_args *a) {
-    (void)dev;
-    return kda_work_bytes(&a->rows, a->n_emit, a->gate.n_heads, a->gate.head_dim);
+    return kda_work_bytes(dev, &a->rows, a->n_emit, a->gate.n_heads, a->gate.head_dim);
 }
 
 /* The rows of one chunk and head while they are prepared, [KDA_CHUNK][dim] each. */
@@ -181,14 +182,19 @@ static void mark_emits(const struct kda_work *w, const ebro_kda_prep_args *a) {
     for (uint32_t i = 0; i < a->n_emit; i++) w->emit[rows[i]] = (int32_t)i;
 }
 
-int32_t cpu_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err) {
-    uint32_t dim = a->gate.head_dim, n_heads = a->gate.n_heads;
-    int32_t st = kda_check_dim(s, "kda_prep", dim, err);
-    if (st != EBRO_OK) return st;
-    struct kda_work work = kda_work_at(a->work, &a->rows, a->n_emit, n_heads, dim);
-    mark_emits(&work, a);
+/* A head's chunks are dealt to n_stripes items in turn, so that few heads can use many threads. */
+struct prep_loop {
+    const ebro_kda_prep_args *a;
+    struct kda_work work;
+    uint32_t n_stripes;
+};
+
+static void prep_item(void *user, uint64_t item, uint32_t thread) {
+    const struct prep_loop *l = user;
+    const ebro_kda_prep_args *a = l->a;
+    uint32_t dim = a->gate.head_dim, h = (uint32_t)(item / l->n_stripes);
     size_t size = KDA_CHUNK * (size_t)dim;
-    float *room = work.scratch;
+    float *room = l->work.scratch + thread * kda_scratch_floats(dim);
     struct prep w = {.k = room,
                      .q = room + size,
                      .p = room + 2 * size,
@@ -199,20 +205,30 @@ int32_t cpu_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *er
                      .a = room + 6 * size,
                      .dim = dim};
     const int32_t *offsets = eb_at(a->rows.row_offsets);
-    for (uint32_t h = 0; h < n_heads; h++) {
-        struct kda_gate_head gate;
-        uint64_t chunk = 0;
-        kda_gate_load(&gate, &a->gate, h);
-        for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
-            uint32_t row = (uint32_t)offsets[q], end = (uint32_t)offsets[q + 1];
-            for (; row < end; row += w.n, chunk++) {
-                struct kda_chunk out = kda_chunk_at(&work, chunk, h);
-                w.n = kda_chunk_end(&work, row, end) - row;
-                load_rows(&w, a, &gate, row, h, &out);
-                pairs(&w, out.m);
-                invert(&w, out.t);
-            }
+    struct kda_gate_head gate;
+    uint64_t chunk = 0;
+    kda_gate_load(&gate, &a->gate, h);
+    for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
+        uint32_t row = (uint32_t)offsets[q], end = (uint32_t)offsets[q + 1];
+        for (; row < end; row += w.n, chunk++) {
+            w.n = kda_chunk_end(&l->work, row, end) - row;
+            if (chunk % l->n_stripes != item % l->n_stripes) continue;
+            struct kda_chunk out = kda_chunk_at(&l->work, chunk, h);
+            load_rows(&w, a, &gate, row, h, &out);
+            pairs(&w, out.m);
+            invert(&w, out.t);
         }
     }
+}
+
+int32_t cpu_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err) {
+    uint32_t dim = a->gate.head_dim, n_heads = a->gate.n_heads, n_threads = s->dev->n_threads;
+    int32_t st = kda_check_dim(s, "kda_prep", dim, err);
+    if (st != EBRO_OK) return st;
+    struct prep_loop l = {.a = a,
+                          .work = kda_work_at(s->dev, a->work, &a->rows, a->n_emit, n_heads, dim)};
+    mark_emits(&l.work, a);
+    l.n_stripes = n_threads == 1 ? 1 : 1 + 4 * n_threads / n_heads;
+    cpu_parallel(s->dev->pool, (uint64_t)n_heads * l.n_stripes, prep_item, &l);
     return EBRO_OK;
 }

@@ -79,28 +79,42 @@ static void run_head(const struct recur *w, const struct kda_work *work, const s
     state_store(kda_unit(&io->region, seq->out, h), w->state, w->stride, dtype, w->dim);
 }
 
+/* Heads of one sequence. */
+struct recur_loop {
+    const ebro_kda_recur_args *a;
+    struct kda_work work;
+    struct kda_seq seq;
+    uint64_t chunk; /* the sequence's first */
+};
+
+static void recur_item(void *user, uint64_t item, uint32_t thread) {
+    const struct recur_loop *l = user;
+    const ebro_kda_recur_args *a = l->a;
+    uint32_t h = (uint32_t)item, dim = a->head_dim;
+    const ebro_region *region = &a->state.region;
+    if (l->seq.begin == l->seq.end) {
+        kda_unit_copy(kda_unit(region, l->seq.out, h), kda_unit(region, l->seq.in, h),
+                      (uint64_t)dim * dim * cpu_dtype_size(region->dtype));
+        return;
+    }
+    struct recur w = {.a = a, .stride = kda_tile_stride(dim), .dim = dim};
+    w.state = l->work.scratch + thread * kda_scratch_floats(dim);
+    w.x = w.state + dim * w.stride;
+    w.u = w.x + KDA_CHUNK * (size_t)dim;
+    run_head(&w, &l->work, &l->seq, l->chunk, h);
+}
+
 int32_t cpu_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *err) {
     uint32_t dim = a->head_dim;
     int32_t st = kda_check_dim(s, "kda_recur", dim, err);
     if (st != EBRO_OK) return st;
-    struct kda_work work = kda_work_at(a->work, &a->rows, a->state.n_emit, a->n_heads, dim);
-    struct recur w = {.a = a, .stride = kda_tile_stride(dim), .dim = dim};
-    w.state = work.scratch;
-    w.x = w.state + dim * w.stride;
-    w.u = w.x + KDA_CHUNK * (size_t)dim;
-    uint64_t unit_bytes = (uint64_t)dim * dim * cpu_dtype_size(a->state.region.dtype), chunk = 0;
+    struct recur_loop l = {
+        .a = a, .work = kda_work_at(s->dev, a->work, &a->rows, a->state.n_emit, a->n_heads, dim)};
     for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
-        struct kda_seq seq = kda_seq_at(&a->rows, &a->state, q);
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            if (seq.begin < seq.end) {
-                run_head(&w, &work, &seq, chunk, h);
-            } else {
-                kda_unit_copy(kda_unit(&a->state.region, seq.out, h),
-                              kda_unit(&a->state.region, seq.in, h), unit_bytes);
-            }
-        }
-        for (uint32_t row = seq.begin; row < seq.end; chunk++) {
-            row = kda_chunk_end(&work, row, seq.end);
+        l.seq = kda_seq_at(&a->rows, &a->state, q);
+        cpu_parallel(s->dev->pool, a->n_heads, recur_item, &l);
+        for (uint32_t row = l.seq.begin; row < l.seq.end; l.chunk++) {
+            row = kda_chunk_end(&l.work, row, l.seq.end);
         }
     }
     return EBRO_OK;

@@ -94,14 +94,14 @@ static void store_out(const struct token *t, const ebro_kda_step_args *a, const 
 
 /* All rows of one sequence for one head. */
 static void run_head(const ebro_kda_step_args *a, struct head *head, const struct kda_seq *seq,
-                     const float *const windows[3]) {
+                     const float *const windows[3], void *spare) {
     struct token t;
     uint32_t dim = a->gate.head_dim;
     const ebro_region *region = &a->state.region;
     uint64_t bytes = (uint64_t)dim * dim * cpu_dtype_size(region->dtype);
     const void *src = kda_unit(region, seq->in, head->h);
     void *dst = kda_unit(region, seq->out, head->h);
-    if (!dst) dst = eb_at(a->scratch);
+    if (!dst) dst = spare;
     if (!src) {
         memset(dst, 0, bytes);
         src = dst;
@@ -117,36 +117,41 @@ static void run_head(const ebro_kda_step_args *a, struct head *head, const struc
 }
 
 uint64_t cpu_scratch_kda_step(ebro_dev *dev, const ebro_kda_step_args *a) {
-    (void)dev; /* one head's state, where a sequence has no slot to write to */
-    return (uint64_t)a->gate.head_dim * a->gate.head_dim * sizeof(float);
+    /* One head's state for each thread, where a sequence has no slot to write to. */
+    return dev->n_threads * (uint64_t)a->gate.head_dim * a->gate.head_dim * sizeof(float);
+}
+
+static void step_head(void *user, uint64_t item, uint32_t thread) {
+    const ebro_kda_step_args *a = user;
+    uint32_t dim = a->gate.head_dim, h = (uint32_t)item;
+    const ebro_region *region = &a->state.region;
+    float *spare = (float *)eb_at(a->scratch) + (uint64_t)thread * dim * dim;
+    struct head head = {.h = h};
+    cpu_load_vec(head.norm, &a->norm_weight, 0, dim);
+    kda_gate_load(&head.gate, &a->gate, h);
+    for (uint32_t i = 0; i < 3; i++) {
+        kda_conv_weights(head.conv[i], &a->conv_weight[i], (uint64_t)h * dim, dim);
+    }
+    for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
+        struct kda_seq seq = kda_seq_at(&a->rows, &a->state, q);
+        int32_t slot = kda_seq_at(&a->rows, &a->windows, q).in;
+        const float *windows[3];
+        for (uint32_t i = 0; i < 3; i++) windows[i] = kda_unit(&a->windows.region, slot, i);
+        if (seq.begin < seq.end) {
+            run_head(a, &head, &seq, windows, spare);
+        } else {
+            kda_unit_copy(kda_unit(region, seq.out, h), kda_unit(region, seq.in, h),
+                          (uint64_t)dim * dim * cpu_dtype_size(region->dtype));
+        }
+    }
 }
 
 int32_t cpu_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err) {
     uint32_t dim = a->gate.head_dim, n_heads = a->gate.n_heads;
     int32_t st = kda_check_dim(s, "kda_step", dim, err);
     if (st != EBRO_OK) return st;
-    struct head head;
-    uint64_t bytes = (uint64_t)dim * dim * cpu_dtype_size(a->state.region.dtype);
-    cpu_load_vec(head.norm, &a->norm_weight, 0, dim);
-    for (uint32_t h = 0; h < n_heads; h++) {
-        head.h = h;
-        kda_gate_load(&head.gate, &a->gate, h);
-        for (uint32_t i = 0; i < 3; i++) {
-            kda_conv_weights(head.conv[i], &a->conv_weight[i], (uint64_t)h * dim, dim);
-        }
-        for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
-            struct kda_seq seq = kda_seq_at(&a->rows, &a->state, q);
-            int32_t slot = kda_seq_at(&a->rows, &a->windows, q).in;
-            const float *windows[3];
-            for (uint32_t i = 0; i < 3; i++) windows[i] = kda_unit(&a->windows.region, slot, i);
-            if (seq.begin < seq.end) {
-                run_head(a, &head, &seq, windows);
-            } else {
-                kda_unit_copy(kda_unit(&a->state.region, seq.out, h),
-                              kda_unit(&a->state.region, seq.in, h), bytes);
-            }
-        }
-    }
+    ebro_kda_step_args args = *a;
+    cpu_parallel(s->dev->pool, n_heads, step_head, &args);
     /* Last, since all heads read the windows and they may be written in place. */
     for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
         struct kda_seq seq = kda_seq_at(&a->rows, &a->windows, q);

@@ -130,8 +130,8 @@ static void softmax_end(const struct softmax *m, float *restrict out, uint32_t n
 
 /* ---- expanded form ---------------------------------------------------------------------- */
 
-/* Scratch of one sequence at a time. T = EXPAND_TOKENS; a tile is held channel by channel, so that
- * the inner loops run over tokens. */
+/* Scratch of one thread, which works on one head of one sequence at a time. T = EXPAND_TOKENS; a
+ * tile is held channel by channel, so that the inner loops run over tokens. */
 struct expand {
     float *latent;       /* [kv_lora][T] */
     float *key;          /* [nope_dim + rope_dim][T] */
@@ -139,7 +139,7 @@ struct expand {
     float *value;        /* [T][v_dim] */
     float *score;        /* [EXPAND_ROWS][T] */
     float *rows;         /* max(kv_lora + rope_dim floats of a token, 4 rows of kv_b) */
-    struct softmax *run; /* [n_heads][max_rows] */
+    struct softmax *run; /* [max_rows] */
 };
 
 /* Lays the parts out behind each other from `base` (0: only the size counts). */
@@ -156,13 +156,12 @@ static uint64_t expand_layout(const ebro_mla_prefill_args *a, struct expand *e, 
         used += sizes[i];
     }
     if (base) e->run = (struct softmax *)(void *)(base + used);
-    return used * sizeof(float) + (uint64_t)a->n_heads * a->rows.max_rows * sizeof *e->run;
+    return used * sizeof(float) + (uint64_t)a->rows.max_rows * sizeof *e->run;
 }
 
 uint64_t cpu_scratch_mla_prefill(ebro_dev *dev, const ebro_mla_prefill_args *a) {
     struct expand e = {0};
-    (void)dev;
-    return expand_layout(a, &e, NULL);
+    return dev->n_threads * expand_layout(a, &e, NULL);
 }
 
 /* Tokens [t0, t0 + n) of the cache, transposed; absent tokens of the tile are zeros. */
@@ -231,70 +230,73 @@ static void expand_attend(const ebro_mla_prefill_args *a, struct expand *e, cons
                EXPAND_TOKENS);
     for (uint32_t r = 0; r < m; r++) {
         uint32_t end = end_of(a, s, i + r), seen = end > t0 ? min_u32(end - t0, n) : 0;
-        factor[r] = softmax_tile(e->run + (uint64_t)h * a->rows.max_rows + i + r,
-                                 e->score + r * EXPAND_TOKENS, seen, n, a->scale);
+        factor[r] = softmax_tile(e->run + i + r, e->score + r * EXPAND_TOKENS, seen, n, a->scale);
     }
     micro_panel(m, a->v_dim, n, (struct micro_a){e->score, EXPAND_TOKENS, 1}, e->value, a->v_dim,
                 out, a->out.stride, MICRO_SCALE, factor);
 }
 
-static void expand_begin(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s) {
+static void expand_begin(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s,
+                         uint32_t h) {
     for (uint32_t i = 0; i < s->n_rows; i++) {
-        memset(eb_mat_row(&a->out, s->begin + i), 0, (size_t)a->n_heads * a->v_dim * sizeof(float));
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            e->run[(uint64_t)h * a->rows.max_rows + i] = (struct softmax){-INFINITY, 0.0f};
-        }
+        float *out = eb_mat_row(&a->out, s->begin + i) + (uint64_t)h * a->v_dim;
+        memset(out, 0, (size_t)a->v_dim * sizeof *out);
+        e->run[i] = (struct softmax){-INFINITY, 0.0f};
     }
 }
 
-static void expand_end(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s) {
+static void expand_end(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s,
+                       uint32_t h) {
     for (uint32_t i = 0; i < s->n_rows; i++) {
-        float *out = eb_mat_row(&a->out, s->begin + i);
-        float *lse = a->lse.mem ? eb_mat_row(&a->lse, s->begin + i) : NULL;
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            softmax_end(e->run + (uint64_t)h * a->rows.max_rows + i, out + (uint64_t)h * a->v_dim,
-                        a->v_dim, lse ? lse + h : NULL);
-        }
+        float *out = eb_mat_row(&a->out, s->begin + i) + (uint64_t)h * a->v_dim;
+        float *lse = a->lse.mem ? eb_mat_row(&a->lse, s->begin + i) + h : NULL;
+        softmax_end(e->run + i, out, a->v_dim, lse);
     }
 }
 
-static void expand_seq(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s) {
-    expand_begin(a, e, s);
+/* One head of a sequence. */
+static void expand_seq(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s,
+                       uint32_t h) {
+    expand_begin(a, e, s, h);
     uint32_t end = s->n_rows > 0 ? end_of(a, s, s->n_rows - 1) : 0;
     for (uint32_t t0 = a->token_begin; t0 < end; t0 += EXPAND_TOKENS) {
         uint32_t n = min_u32(end - t0, EXPAND_TOKENS);
         uint32_t whole = (n + MICRO_COLS - 1) / MICRO_COLS * MICRO_COLS;
         expand_load(a, e, s->seq, t0, n);
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            expand_head(a, e, h, whole);
-            for (uint32_t i = 0; i < s->n_rows; i += EXPAND_ROWS) {
-                uint32_t m = min_u32(s->n_rows - i, EXPAND_ROWS);
-                if (end_of(a, s, i + m - 1) <= t0) continue;
-                expand_attend(a, e, s, h, i, m, t0, whole);
-            }
+        expand_head(a, e, h, whole);
+        for (uint32_t i = 0; i < s->n_rows; i += EXPAND_ROWS) {
+            uint32_t m = min_u32(s->n_rows - i, EXPAND_ROWS);
+            if (end_of(a, s, i + m - 1) <= t0) continue;
+            expand_attend(a, e, s, h, i, m, t0, whole);
         }
         if (end - t0 <= EXPAND_TOKENS) break; /* t0 must not wrap */
     }
-    expand_end(a, e, s);
+    expand_end(a, e, s, h);
+}
+
+/* Items: sequences by heads. */
+static void expand_item(void *user, uint64_t item, uint32_t thread) {
+    const ebro_mla_prefill_args *a = user;
+    struct expand e = {0};
+    const int32_t *offsets = eb_at(a->rows.row_offsets);
+    uint32_t q = (uint32_t)(item / a->n_heads), h = (uint32_t)(item % a->n_heads);
+    struct span span = {q, (uint32_t)offsets[q], (uint32_t)(offsets[q + 1] - offsets[q]),
+                        context_of(&a->pages, q)};
+    uint64_t floats = expand_layout(a, &e, NULL) / sizeof(float);
+    (void)expand_layout(a, &e, (float *)eb_at(a->scratch) + thread * floats);
+    expand_seq(a, &e, &span, h);
 }
 
 int32_t cpu_mla_prefill(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err) {
-    (void)s;
+    ebro_mla_prefill_args args = *a;
     (void)err;
-    struct expand e = {0};
-    const int32_t *offsets = eb_at(a->rows.row_offsets);
-    (void)expand_layout(a, &e, eb_at(a->scratch));
-    for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
-        struct span span = {q, (uint32_t)offsets[q], (uint32_t)(offsets[q + 1] - offsets[q]),
-                            context_of(&a->pages, q)};
-        expand_seq(a, &e, &span);
-    }
+    cpu_parallel(s->dev->pool, (uint64_t)a->rows.n_seqs * a->n_heads, expand_item, &args);
     return EBRO_OK;
 }
 
 /* ---- absorbed form ---------------------------------------------------------------------- */
 
-/* Scratch of one row at a time. */
+/* Scratch of one row, or of one split of a row, at a time; one for each thread. */
 struct absorb {
     float *tile;          /* [DECODE_TOKENS][kv_lora + rope_dim] */
     float *score;         /* [n_heads][DECODE_TOKENS] */
@@ -321,8 +323,7 @@ static uint64_t absorb_layout(const ebro_mla_decode_args *a, struct absorb *b, f
 
 uint64_t cpu_scratch_mla_decode(ebro_dev *dev, const ebro_mla_decode_args *a) {
     struct absorb b = {0};
-    (void)dev;
-    return absorb_layout(a, &b, NULL);
+    return dev->n_threads * absorb_layout(a, &b, NULL);
 }
 
 /* Tokens [t0, t0 + n) as f32 rows: where they lie if they can be used there, else a copy. */
@@ -381,9 +382,10 @@ static void absorb_split(const ebro_mla_decode_args *a, struct absorb *b, const 
 }
 
 /* Joins a split with what came before it. */
-static void absorb_merge(const ebro_mla_decode_args *a, struct absorb *b, float *out) {
+static void absorb_merge(const ebro_mla_decode_args *a, struct softmax *runs,
+                         const struct absorb *b, float *out) {
     for (uint32_t h = 0; h < a->n_heads; h++) {
-        struct softmax *run = b->run + h, *here = b->here + h;
+        struct softmax *run = runs + h, *here = b->here + h;
         float max = run->max > here->max ? run->max : here->max;
         float old = run->max == max ? 1.0f : micro_exp_neg(run->max - max);
         float new = here->max == max ? 1.0f : micro_exp_neg(here->max - max);
@@ -394,34 +396,105 @@ static void absorb_merge(const ebro_mla_decode_args *a, struct absorb *b, float 
     }
 }
 
-static void absorb_row(const ebro_mla_decode_args *a, struct absorb *b, uint32_t seq, uint32_t row,
-                       uint32_t end) {
-    const float *q = eb_mat_row(&a->q, row);
-    float *out = eb_mat_row(&a->out, row);
+struct absorb_loop {
+    const ebro_mla_decode_args *a;
+    uint64_t floats; /* of one thread's scratch */
+    /* Of a loop over splits: the row, its end, and the first split's tokens. */
+    uint32_t seq, row, end, first;
+};
+
+static struct absorb absorb_room(const struct absorb_loop *l, uint64_t index) {
+    struct absorb b = {0};
+    (void)absorb_layout(l->a, &b, (float *)eb_at(l->a->scratch) + index * l->floats);
+    return b;
+}
+
+/* The split behind token t ends here. */
+static uint32_t split_end(uint32_t t, uint32_t end) {
+    return t + min_u32(end - t, DECODE_SPLIT - t % DECODE_SPLIT);
+}
+
+/* Split number `item` from l->first on, into the room of that number. */
+static void absorb_split_item(void *user, uint64_t item, uint32_t thread) {
+    const struct absorb_loop *l = user;
+    struct absorb b = absorb_room(l, item);
+    uint32_t begin = l->first;
+    (void)thread;
+    for (uint64_t i = 0; i < item; i++) begin = split_end(begin, l->end);
+    absorb_split(l->a, &b, eb_mat_row(&l->a->q, l->row), l->seq, begin, split_end(begin, l->end));
+}
+
+static void absorb_begin(const ebro_mla_decode_args *a, struct softmax *run, float *out) {
     memset(out, 0, (size_t)a->n_heads * a->kv_lora * sizeof *out);
-    for (uint32_t h = 0; h < a->n_heads; h++) b->run[h] = (struct softmax){-INFINITY, 0.0f};
-    for (uint32_t t = a->token_begin; t < end;) {
-        uint32_t stop = t + min_u32(end - t, DECODE_SPLIT - t % DECODE_SPLIT);
-        absorb_split(a, b, q, seq, t, stop);
-        absorb_merge(a, b, out);
-        t = stop;
-    }
+    for (uint32_t h = 0; h < a->n_heads; h++) run[h] = (struct softmax){-INFINITY, 0.0f};
+}
+
+static void absorb_end(const ebro_mla_decode_args *a, const struct softmax *run, uint32_t row,
+                       float *out) {
     for (uint32_t h = 0; h < a->n_heads; h++) {
-        softmax_end(b->run + h, out + (uint64_t)h * a->kv_lora, a->kv_lora,
+        softmax_end(run + h, out + (uint64_t)h * a->kv_lora, a->kv_lora,
                     a->lse.mem ? eb_mat_row(&a->lse, row) + h : NULL);
     }
 }
 
+/* One row on all threads: as many splits at a time as there are threads, joined in order. */
+static void absorb_row_wide(ebro_dev *dev, struct absorb_loop *l) {
+    const ebro_mla_decode_args *a = l->a;
+    float *out = eb_mat_row(&a->out, l->row);
+    struct softmax *run = absorb_room(l, 0).run;
+    absorb_begin(a, run, out);
+    l->first = a->token_begin;
+    while (l->first < l->end) {
+        uint32_t n = 0, t = l->first;
+        for (; n < dev->n_threads && t < l->end; n++) t = split_end(t, l->end);
+        cpu_parallel(dev->pool, n, absorb_split_item, l);
+        for (uint32_t i = 0; i < n; i++) {
+            struct absorb b = absorb_room(l, i);
+            absorb_merge(a, run, &b, out);
+        }
+        l->first = t;
+    }
+    absorb_end(a, run, l->row, out);
+}
+
+/* One row on one thread: the same splits in the same order. */
+static void absorb_row_item(void *user, uint64_t item, uint32_t thread) {
+    const struct absorb_loop *l = user;
+    const ebro_mla_decode_args *a = l->a;
+    struct absorb b = absorb_room(l, thread);
+    const int32_t *offsets = eb_at(a->rows.row_offsets);
+    uint32_t row = (uint32_t)item, q = 0;
+    while (row >= (uint32_t)offsets[q + 1]) q++;
+    uint32_t begin = (uint32_t)offsets[q];
+    uint32_t end = min_u32(context_of(&a->pages, q) + row - begin + 1, a->token_end);
+    float *out = eb_mat_row(&a->out, row);
+    absorb_begin(a, b.run, out);
+    for (uint32_t t = a->token_begin; t < end;) {
+        uint32_t stop = split_end(t, end);
+        absorb_split(a, &b, eb_mat_row(&a->q, row), q, t, stop);
+        absorb_merge(a, b.run, &b, out);
+        t = stop;
+    }
+    absorb_end(a, b.run, row, out);
+}
+
 int32_t cpu_mla_decode(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err) {
-    (void)s;
     (void)err;
     struct absorb b = {0};
     const int32_t *offsets = eb_at(a->rows.row_offsets);
-    (void)absorb_layout(a, &b, eb_at(a->scratch));
+    struct absorb_loop l = {.a = a, .floats = absorb_layout(a, &b, NULL) / sizeof(float)};
+    uint32_t n_rows = (uint32_t)offsets[a->rows.n_seqs];
+    if (n_rows >= 2 * s->dev->n_threads || s->dev->n_threads == 1) {
+        cpu_parallel(s->dev->pool, n_rows, absorb_row_item, &l);
+        return EBRO_OK;
+    }
     for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
         uint32_t begin = (uint32_t)offsets[q], context = context_of(&a->pages, q);
         for (uint32_t row = begin; row < (uint32_t)offsets[q + 1]; row++) {
-            absorb_row(a, &b, q, row, min_u32(context + row - begin + 1, a->token_end));
+            l.seq = q;
+            l.row = row;
+            l.end = min_u32(context + row - begin + 1, a->token_end);
+            absorb_row_wide(s->dev, &l);
         }
     }
     return EBRO_OK;

@@ -1,7 +1,13 @@
 /* op_moe.c: moe_route and moe_experts. */
+#include <stdbool.h>
+
 #include "cpu.h"
 
-enum { N_PAIRS = 64 }; /* (row, expert) pairs that moe_experts works on at a time */
+enum {
+    N_PAIRS = 1024,        /* (row, expert) pairs that moe_experts works on at a time */
+    N_COLUMNS = 128,       /* columns of `out` that an item adds to */
+    MIN_PARALLEL = 1 << 13 /* floats or products below which a loop stays on its thread */
+};
 
 /* ---- route ------------------------------------------------------------------------------ */
 
@@ -121,40 +127,137 @@ static struct cpu_matrix expert_matrix(const ebro_moe_experts_args *a, uint32_t 
     return m;
 }
 
-/* One expert over up to N_PAIRS of its pairs. */
-static void expert_pairs(const ebro_moe_experts_args *a, uint32_t e, const int32_t *pairs,
-                         uint64_t n) {
-    struct cpu_matrix w1 = expert_matrix(a, 0, e), w3 = expert_matrix(a, 1, e),
-                      w2 = expert_matrix(a, 2, e);
-    float *x = eb_at(a->scratch), *y = x + n * a->in_dim, *gate = y + n * a->in_dim,
-          *up = gate + n * a->inner_dim;
+/* A window of up to N_PAIRS pairs, in order of their experts. Per expert with pairs in it: gather
+ * x; w1, w3 and the activation; w2. Items of the middle loops are (expert, part of the outputs). */
+struct window {
+    const ebro_moe_experts_args *a;
+    const int32_t *pairs; /* of the window */
+    uint64_t n;
+    float *x, *y, *gate, *up;
+    uint32_t first; /* expert of the first pair */
+    int32_t begin;  /* place of the first pair among all */
+    uint64_t n_parts;
+};
+
+/* The window's pairs of one expert: [*begin, *begin + result). */
+static uint64_t pairs_of(const struct window *w, uint64_t expert, uint64_t *begin) {
+    const int32_t *offsets = eb_at(w->a->offsets);
+    int32_t from = offsets[expert] - w->begin, to = offsets[expert + 1] - w->begin;
+    if (from < 0) from = 0;
+    if (to > (int32_t)w->n) to = (int32_t)w->n;
+    *begin = (uint64_t)from;
+    return to > from ? (uint64_t)(to - from) : 0;
+}
+
+static void gather_item(void *user, uint64_t item, uint32_t thread) {
+    const struct window *w = user;
+    const ebro_moe_experts_args *a = w->a;
+    (void)thread;
+    memcpy(w->x + item * a->in_dim, eb_mat_row(&a->x, (uint32_t)w->pairs[item] / a->top_k),
+           a->in_dim * sizeof *w->x);
+}
+
+/* Where part `part` of `outputs` begins, and its length. */
+static uint64_t part_of(uint64_t part, uint64_t outputs, uint64_t *n) {
+    uint64_t out0 = part * CPU_PART_OUT;
+    *n = outputs - out0 < CPU_PART_OUT ? outputs - out0 : CPU_PART_OUT;
+    return out0;
+}
+
+static void inner_item(void *user, uint64_t item, uint32_t thread) {
+    const struct window *w = user;
+    const ebro_moe_experts_args *a = w->a;
+    uint32_t e = w->first + (uint32_t)(item / w->n_parts);
+    uint64_t at, n_out, n = pairs_of(w, e, &at);
+    uint64_t out0 = part_of(item % w->n_parts, a->inner_dim, &n_out);
+    (void)thread;
+    if (n == 0) return;
+    float *gate = w->gate + at * a->inner_dim, *up = w->up + at * a->inner_dim;
+    struct cpu_product p = {.w = expert_matrix(a, 0, e),
+                            .x = w->x + at * a->in_dim,
+                            .x_stride = a->in_dim,
+                            .n_rows = n,
+                            .y = gate,
+                            .y_stride = a->inner_dim};
+    cpu_product_part(&p, out0, n_out);
+    p.w = expert_matrix(a, 1, e);
+    p.y = up;
+    cpu_product_part(&p, out0, n_out);
     for (uint64_t i = 0; i < n; i++) {
-        memcpy(x + i * a->in_dim, eb_mat_row(&a->x, (uint32_t)pairs[i] / a->top_k),
-               a->in_dim * sizeof *x);
-    }
-    cpu_product(&w1, x, a->in_dim, n, gate, a->inner_dim, 0);
-    cpu_product(&w3, x, a->in_dim, n, up, a->inner_dim, 0);
-    for (uint64_t i = 0; i < n * a->inner_dim; i++) {
-        gate[i] = cpu_act(a->act, a->beta, a->beta2, gate[i], up[i]);
-    }
-    cpu_product(&w2, gate, a->inner_dim, n, y, a->in_dim, 0);
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t row = (uint32_t)pairs[i] / a->top_k, choice = (uint32_t)pairs[i] % a->top_k;
-        cpu_axpy(eb_mat_row(&a->out, row), eb_mat_row(&a->weights, row)[choice], y + i * a->in_dim,
-                 a->in_dim);
+        float *g = gate + i * a->inner_dim + out0;
+        cpu_act_row(a->act, a->beta, a->beta2, g, up + i * a->inner_dim + out0, g, n_out);
     }
 }
 
+static void outer_item(void *user, uint64_t item, uint32_t thread) {
+    const struct window *w = user;
+    const ebro_moe_experts_args *a = w->a;
+    uint32_t e = w->first + (uint32_t)(item / w->n_parts);
+    uint64_t at, n_out, n = pairs_of(w, e, &at);
+    uint64_t out0 = part_of(item % w->n_parts, a->in_dim, &n_out);
+    (void)thread;
+    if (n == 0) return;
+    struct cpu_product p = {.w = expert_matrix(a, 2, e),
+                            .x = w->gate + at * a->inner_dim,
+                            .x_stride = a->inner_dim,
+                            .n_rows = n,
+                            .y = w->y + at * a->in_dim,
+                            .y_stride = a->in_dim};
+    cpu_product_part(&p, out0, n_out);
+}
+
+/* Some columns of all pairs. Experts rise, so a row sums its experts in the same order whatever
+ * rows are beside it. */
+static void add_item(void *user, uint64_t item, uint32_t thread) {
+    const struct window *w = user;
+    const ebro_moe_experts_args *a = w->a;
+    uint64_t col = item * N_COLUMNS;
+    uint64_t n = a->in_dim - col < N_COLUMNS ? a->in_dim - col : N_COLUMNS;
+    (void)thread;
+    for (uint64_t i = 0; i < w->n; i++) {
+        uint32_t row = (uint32_t)w->pairs[i] / a->top_k, choice = (uint32_t)w->pairs[i] % a->top_k;
+        cpu_axpy(eb_mat_row(&a->out, row) + col, eb_mat_row(&a->weights, row)[choice],
+                 w->y + i * a->in_dim + col, n);
+    }
+}
+
+static void loop(ebro_dev *dev, bool wide, uint64_t n, cpu_item_fn fn, struct window *w) {
+    if (wide) {
+        cpu_parallel(dev->pool, n, fn, w);
+    } else {
+        for (uint64_t i = 0; i < n; i++) fn(w, i, 0);
+    }
+}
+
+static void run_window(ebro_dev *dev, struct window *w, uint64_t n_experts) {
+    const ebro_moe_experts_args *a = w->a;
+    uint64_t moved = w->n * a->in_dim, work = moved * a->inner_dim;
+    w->x = eb_at(a->scratch);
+    w->y = w->x + moved;
+    w->gate = w->y + moved;
+    w->up = w->gate + w->n * a->inner_dim;
+    loop(dev, moved >= MIN_PARALLEL, w->n, gather_item, w);
+    w->n_parts = ((uint64_t)a->inner_dim + CPU_PART_OUT - 1) / CPU_PART_OUT;
+    loop(dev, work >= MIN_PARALLEL, n_experts * w->n_parts, inner_item, w);
+    w->n_parts = ((uint64_t)a->in_dim + CPU_PART_OUT - 1) / CPU_PART_OUT;
+    loop(dev, work >= MIN_PARALLEL, n_experts * w->n_parts, outer_item, w);
+    loop(dev, moved >= MIN_PARALLEL, ((uint64_t)a->in_dim + N_COLUMNS - 1) / N_COLUMNS, add_item,
+         w);
+}
+
 int32_t cpu_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err) {
-    (void)s;
     (void)err;
     const int32_t *offsets = eb_at(a->offsets), *pairs = eb_at(a->pairs);
-    /* Experts rise, so a row sums its experts in the same order whatever rows are beside it. */
-    for (uint32_t e = 0; e < a->n_experts; e++) {
-        for (int32_t p = offsets[e]; p < offsets[e + 1]; p += N_PAIRS) {
-            int32_t n = offsets[e + 1] - p < N_PAIRS ? offsets[e + 1] - p : N_PAIRS;
-            expert_pairs(a, e, pairs + p, (uint64_t)n);
-        }
+    int32_t end = offsets[a->n_experts];
+    uint32_t e = 0;
+    for (int32_t p = offsets[0]; p < end; p += N_PAIRS) {
+        struct window w = {.a = a, .pairs = pairs + p, .begin = p};
+        w.n = (uint64_t)(end - p < N_PAIRS ? end - p : N_PAIRS);
+        while (offsets[e + 1] <= p) e++;
+        uint32_t last = e;
+        while (offsets[last + 1] < p + (int32_t)w.n) last++;
+        w.first = e;
+        run_window(s->dev, &w, (uint64_t)last - e + 1);
     }
     return EBRO_OK;
 }
