@@ -8,7 +8,7 @@
 
 static const double bound = 1e-5;
 
-enum { MIN_CASES = 4 }; /* of a file: what the tree holds at least */
+enum { MIN_CASES = 8 }; /* of a file: what the tree holds at least */
 
 static struct kda_case load(const struct test_golden *g, const char *name, int32_t form) {
     const struct eb_tensor *q = test_tensor(g, "%s.q", name);
