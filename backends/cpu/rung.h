@@ -16,9 +16,10 @@
 #define CPU_OPS(X)                                                                             \
     X(embed)                                                                                   \
     X(sample)                                                                                  \
-    X(rms_norm) X(linear) X(act_mul) X(kda_conv) X(kda_prep) X(kda_recur) X(kda_step)          \
-        X(mla_append) X(mla_prefill) X(mla_decode) X(moe_route) X(moe_experts) X(attn_res_mix) \
-            X(state_copy) X(rows_copy)
+    X(rms_norm)                                                                                \
+    X(linear) X(act_mul) X(kda_conv) X(kda_prep) X(kda_recur) X(kda_step) X(mla_append)        \
+        X(mla_prefill) X(mla_decode) X(moe_route) X(moe_experts) X(attn_res_mix) X(state_copy) \
+            X(rows_copy)
 
 #define CPU_SCRATCH(X) \
     X(sample)          \
