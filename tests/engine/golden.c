@@ -1,6 +1,7 @@
 /* golden.c: the two tiny models against float64 logits, greedy continuations and recall answers,
  * for every way of cutting the prompt into chunks and both forms of attention. */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,19 @@ static int count_prompts(const struct setup *s) {
     return n;
 }
 
+/* Under the address sanitizer the long prompt in tiny chunks would take most of an hour's budget
+ * and reach no code that the short ones do not. Ordinary builds run everything. */
+static bool too_slow(const struct setup *s, int p, uint32_t chunk) {
+#ifdef __SANITIZE_ADDRESS__
+    return chunk < 64 && test_count(test_tensor(s->golden, "p%d.input_ids", p)) > 400;
+#else
+    (void)s;
+    (void)p;
+    (void)chunk;
+    return false;
+#endif
+}
+
 static void check_chunks(struct setup *s) {
     static const struct {
         uint32_t chunk;
@@ -99,6 +113,7 @@ static void check_chunks(struct setup *s) {
         for (int p = 0; p < n; p++) {
             ebro_error err;
             ebro_seq *seq = NULL;
+            if (too_slow(s, p, ways[w].chunk)) continue;
             test_ok(ebro_seq_create(e, &seq, &err), &err);
             double error = prompt_error(s, p, e, seq);
             print_message("%s p%d chunk %u form %d: relative error %.2e\n", s->name, p,
