@@ -166,10 +166,6 @@ static uint64_t linear_scratch(struct ebro_engine *e) {
     return eb_op_scratch(e->device, EBRO_OP_LINEAR, &a);
 }
 
-static void set_mat(ebro_mat *m, ebro_mem *mem) {
-    m->mem = mem;
-}
-
 /* The layout was computed before the memory existed: point every part at it. */
 static void attach(struct eb_workspace *w, ebro_mem *mem) {
     ebro_mat *mats[] = {&w->mixed,      &w->normed,     &w->qkv[0],        &w->qkv[1],
@@ -182,9 +178,9 @@ static void attach(struct eb_workspace *w, ebro_mem *mem) {
     ebro_span *spans[] = {&w->kda_work,       &w->step_scratch,  &w->mla_scratch,
                           &w->expert_offsets, &w->expert_pairs,  &w->route_scratch,
                           &w->expert_scratch, &w->linear_scratch};
-    for (size_t i = 0; i < sizeof mats / sizeof mats[0]; i++) set_mat(mats[i], mem);
+    for (size_t i = 0; i < sizeof mats / sizeof mats[0]; i++) mats[i]->mem = mem;
     for (size_t i = 0; i < sizeof spans / sizeof spans[0]; i++) spans[i]->mem = mem;
-    for (uint32_t i = 0; i < w->n_residual; i++) set_mat(&w->residual[i], mem);
+    for (uint32_t i = 0; i < w->n_residual; i++) w->residual[i].mem = mem;
     w->mem = mem;
 }
 
