@@ -130,9 +130,14 @@ int32_t cpu_pool_open(const ebro_host *host, uint32_t n_threads, struct cpu_pool
     atomic_init(&p->epoch, 0);
     atomic_init(&p->gate, 0);
     atomic_init(&p->next, 0);
-    /* Signals are for the program's own threads. */
+    /* Signals are for the program's own threads, but for those that tell of a fault: blocked, they
+     * would end the process before a handler could mend what is wrong. */
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (p->n_workers + 1 < n_threads) {
         struct worker *w = &p->workers[p->n_workers];
