@@ -1,24 +1,23 @@
 #!/usr/bin/env bash
-# test.sh: installs what is missing, builds, tests. With --all also: the tests under the address and
-# undefined-behaviour sanitizers, a build with Clang, public headers alone as C11 and C++, formatting,
-# and short fuzz runs. The last line is "N passed, M failed, K skipped", over all of it.
+# test.sh: installs what is missing, builds, tests. --all and --nightly run more: the list of stages at
+# the end of this file says what. The last line is "N passed, M failed, K skipped", over all of it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/setup.sh
 forget_settings
 
-all=0
-case "${1-}" in
-    "") ;;
-    --all) all=1 ;;
+case "$#:${1-}" in
+    0:) level=0 ;;
+    1:--all) level=1 ;;
+    1:--nightly) level=2 ;;
     *)
-        echo "usage: tools/test.sh [--all]" >&2
+        echo "usage: tools/test.sh [--all | --nightly]" >&2
         exit 1
         ;;
 esac
 
 passed=0 failed=0 skipped=0
-failures=()
+failures=() minutes=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -27,13 +26,16 @@ fail() {
     failures+=("$1")
 }
 
-# stage NAME COMMAND...: runs it with its time.
+# stage LEVELS NAME COMMAND...: runs it, with its time, at these levels: a range of numbers, "1-2".
 stage() {
-    local name=$1 start=$SECONDS
-    shift
+    local first=${1%-*} last=${1#*-} name=$2 start=$SECONDS took
+    if [ "$level" -lt "$first" ] || [ "$level" -gt "$last" ]; then return 0; fi
+    shift 2
     say "$name"
     "$@"
-    printf '== %s: %s minutes\n\n' "$name" "$(awk -v s=$((SECONDS - start)) 'BEGIN { printf "%.1f", s / 60 }')"
+    took=$(awk -v s=$((SECONDS - start)) 'BEGIN { printf "%.1f", s / 60 }')
+    minutes+=("$took minutes: $name")
+    printf '== %s: %s minutes\n\n' "$name" "$took"
 }
 
 # build FOLDER LABEL [CMake options] [--target NAME...]
@@ -94,11 +96,11 @@ count_cases() {
         }' "$1"
 }
 
-# run_tests FOLDER LABEL
+# run_tests FOLDER LABEL [ctest options]
 run_tests() {
     local log="$work/ctest" rc=0 p f s line
     set +e
-    (cd "$1" && CMOCKA_MESSAGE_OUTPUT=TAP ctest -V --no-tests=error -j "$(jobs)") 2>&1 | tee "$log" |
+    (cd "$1" && CMOCKA_MESSAGE_OUTPUT=TAP ctest -V --no-tests=error -j "$(jobs)" "${@:3}") 2>&1 | tee "$log" |
         grep --line-buffered -E '^ *[0-9]+/[0-9]+ Test +#'
     rc=${PIPESTATUS[0]}
     set -e
@@ -137,21 +139,38 @@ with_clang() {
     if build build-clang clang -DCMAKE_C_COMPILER=clang; then passed=$((passed + 1)); fi
 }
 
-# Each fuzz program, tests/fuzz/NAME.c, for a short while. No input may crash it, leak, or take 10 s.
+# fuzz_one NAME SECONDS: leaves $work/NAME.log and .rc. No input may crash it, leak, or take 10 s. What
+# it learns stays in build-fuzz/corpus, and an input that breaks it beside that.
+fuzz_one() {
+    local rc=0
+    mkdir -p "build-fuzz/corpus/$1"
+    "build-fuzz/tests/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="build-fuzz/$1-" "build-fuzz/corpus/$1" >"$work/$1.log" 2>&1 || rc=$?
+    echo "$rc" >"$work/$1.rc"
+}
+
+# Every fuzz program, tests/fuzz/NAME.c, for so many seconds, one on each core.
 fuzz() {
-    local source name seconds=20 targets=()
+    local source name running=0 targets=()
     for source in tests/fuzz/*.c; do targets+=("fuzz_$(basename "$source" .c)"); done
     build build-fuzz fuzz -DCMAKE_C_COMPILER=clang -DEBRO_FUZZ=ON \
         -DEBRO_SANITIZE=fuzzer-no-link,address,undefined --target "${targets[@]}" || return 0
     for name in "${targets[@]}"; do
-        mkdir "$work/$name"
-        if "build-fuzz/tests/$name" -max_total_time=$seconds -timeout=10 -rss_limit_mb=2048 \
-            -print_final_stats=1 -artifact_prefix="$work/$name/" "$work/$name" >"$work/log" 2>&1; then
+        if [ "$running" -ge "$(jobs)" ]; then
+            wait -n || true
+            running=$((running - 1))
+        fi
+        fuzz_one "$name" "$1" &
+        running=$((running + 1))
+    done
+    wait
+    for name in "${targets[@]}"; do
+        if [ "$(cat "$work/$name.rc")" -eq 0 ]; then
             passed=$((passed + 1))
             printf '%s: %s inputs in %s s\n' "$name" \
-                "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")" $seconds
+                "$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$name.log")" "$1"
         else
-            tail -n 60 "$work/log"
+            tail -n 60 "$work/$name.log"
             fail "fuzz: $name"
         fi
     done
@@ -186,19 +205,32 @@ format() {
     fi
 }
 
+# Random inputs are new in every run, so ten runs see ten times as much.
+repeated() { if build build gcc; then run_tests build repeated -R opcheck --repeat until-fail:10; fi; }
+
+threads() {
+    if build build-tsan tsan -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=thread; then
+        TSAN_OPTIONS=halt_on_error=1 run_tests build-tsan tsan
+    fi
+}
+
 packages=(gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libcmocka-dev)
-if [ $all -eq 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
+if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
 need "${packages[@]}"
 
-stage "build and tests" plain
-if [ $all -eq 1 ]; then
-    stage "build and tests with sanitizers" sanitized
-    stage "headers alone" headers
-    stage "formatting" format
-    stage "build with Clang" with_clang
-    stage "fuzz runs" fuzz
-fi
+# The stages. Levels: 0 plain, 1 --all, 2 --nightly. On two cores level 0 must stay within 10 minutes
+# after the build, and level 1 within 60 with it; what does not fit begins at 2.
+stage 0-2 "build and tests" plain
+stage 1-2 "build and tests with sanitizers" sanitized
+stage 1-2 "headers alone" headers
+stage 1-2 "formatting" format
+stage 1-2 "build with Clang" with_clang
+stage 1-1 "fuzz runs of 20 seconds" fuzz 20
+stage 2-2 "ten runs with new random inputs" repeated
+stage 2-2 "build and tests with the thread sanitizer" threads
+stage 2-2 "fuzz runs of one hour" fuzz 3600
 
+if [ ${#minutes[@]} -gt 1 ]; then printf '%s\n' "${minutes[@]}"; fi
 if [ ${#failures[@]} -gt 0 ]; then printf 'FAILED %s\n' "${failures[@]}"; fi
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
