@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/plan.h"
+#include "model/shards.h"
 #include "ops/ops.h"
 
 enum {
@@ -32,6 +33,7 @@ struct eb_weights {
     uint64_t *table_offsets;
     uint32_t n_layers;
     uint32_t n_experts;
+    bool in_place; /* some memory may be a weight file itself */
 };
 
 struct load {
@@ -237,15 +239,51 @@ int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s,
     struct load l = {.m = m, .w = w, .s = s, .progress = progress, .group_limit = GROUP_BYTES};
     const uint64_t largest = s->device->caps.max_alloc_bytes;
     if (largest > 0 && largest < l.group_limit) l.group_limit = largest;
-    for (uint32_t f = 0; can_import(s->device) && f < m->n_files; f++)
+    w->in_place = can_import(s->device);
+    for (uint32_t f = 0; w->in_place && f < m->n_files; f++)
         if ((st = import_file(&l, f, err)) != EBRO_OK) goto out;
     if ((st = upload_rest(&l, err)) != EBRO_OK) goto out;
+    if ((st = eb_shards_check(m, err)) != EBRO_OK) goto out;
     if ((st = upload_tables(&l, err)) != EBRO_OK) goto out;
     *out = w;
     w = NULL;
 out:
     eb_weights_free(&w);
     return st == EBRO_OK ? st : eb_while(err, st, "loading weights onto %s", s->device->info.name);
+}
+
+int32_t eb_weights_check(const struct eb_weights *w, const struct ebro_model *m, ebro_error *err) {
+    return w->in_place ? eb_shards_check(m, err) : EBRO_OK;
+}
+
+struct sizes {
+    const struct ebro_model *m;
+    bool import;
+    uint64_t in_place, copied;
+    bool embed_seen;
+};
+
+static int32_t add_size(void *user, const struct eb_tensor *t, ebro_error *err) {
+    struct sizes *s = user;
+    (void)err;
+    /* nothing but a tied head comes twice */
+    if (t == s->m->embed.w && s->embed_seen) return EBRO_OK;
+    if (t == s->m->embed.w) s->embed_seen = true;
+    if (s->import && (uintptr_t)t->data % alignment_of(t) == 0)
+        s->in_place += t->bytes;
+    else
+        s->copied += round_up(t->bytes);
+    return EBRO_OK;
+}
+
+void eb_weights_bytes(const struct ebro_model *m, const struct ebro_device *d, uint64_t *in_place,
+                      uint64_t *copied) {
+    struct sizes s = {.m = m, .import = can_import(d)};
+    eb_plan_each(m, add_size, &s, NULL);
+    for (uint32_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].is_moe) s.copied += 6 * (uint64_t)m->config.n_experts * sizeof(uint64_t);
+    *in_place = s.in_place;
+    *copied = s.copied;
 }
 
 void eb_weights_free(struct eb_weights **weights) {

@@ -14,6 +14,13 @@ struct eb_weights; /* belongs to whoever loaded it; immutable after eb_weights_l
 int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s,
                         const struct eb_progress *progress, struct eb_weights **out,
                         ebro_error *err);
+/* IO where a weight file that the device reads in place is no longer whole, see eb_bytes_check. Of
+ * `m`, which they were loaded from. */
+int32_t eb_weights_check(const struct eb_weights *w, const struct ebro_model *m, ebro_error *err);
+/* Bytes that eb_weights_load would use in place and copy, with the tables. Tensors that share an
+ * allocation are rounded up to its alignment. */
+void eb_weights_bytes(const struct ebro_model *m, const struct ebro_device *d, uint64_t *in_place,
+                      uint64_t *copied);
 void eb_weights_free(struct eb_weights **w);
 
 /* Views for op arguments. A NULL tensor gives an absent one (mem NULL). */

@@ -10,4 +10,18 @@ int32_t eb_plan_each(const struct ebro_model *m,
                      int32_t (*each)(void *user, const struct eb_tensor *t, ebro_error *err),
                      void *user, ebro_error *err);
 
+/* A tensor and the part it plays. */
+struct eb_plan_entry {
+    const struct eb_tensor *tensor;
+    uint64_t n_params; /* weights that it holds; 0: it scales another tensor's codes */
+    int32_t part;      /* ebro_part */
+    int32_t layer;     /* -1: of no layer */
+};
+
+/* The same walk, with the parts. */
+int32_t eb_plan_each_part(const struct ebro_model *m,
+                          int32_t (*each)(void *user, const struct eb_plan_entry *entry,
+                                          ebro_error *err),
+                          void *user, ebro_error *err);
+
 #endif

@@ -55,20 +55,36 @@ static int32_t choose_sizes(struct ebro_engine *e, const ebro_engine_options *o,
     return EBRO_OK;
 }
 
-static int32_t open_cache(struct ebro_engine *e, int32_t dtype, ebro_error *err) {
-    const struct eb_config *c = &e->model->config;
-    uint32_t n_kda = eb_model_count_kda(e->model);
-    struct eb_cache_geometry g = {
-        .n_mla_layers = c->n_layers - n_kda,
-        .n_kda_layers = n_kda,
-        .row_elements = c->kv_lora_rank + c->qk_rope_head_dim,
-        .row_dtype = dtype == -1 ? e->device->caps.default_cache_dtype : dtype,
-        .page_tokens = EB_PAGE_TOKENS,
-        .kda_heads = c->kda_heads,
-        .kda_head_dim = c->kda_head_dim,
-        .state_dtype = EBRO_F32};
-    return eb_cache_open(e->device, &g, e->max_pages, e->progress.call != NULL ? 2 : 1, &e->cache,
-                         err);
+struct eb_cache_geometry eb_engine_geometry(const struct ebro_model *m, int32_t cache_dtype) {
+    const struct eb_config *c = &m->config;
+    uint32_t n_kda = eb_model_count_kda(m);
+    return (struct eb_cache_geometry){.n_mla_layers = c->n_layers - n_kda,
+                                      .n_kda_layers = n_kda,
+                                      .row_elements = c->kv_lora_rank + c->qk_rope_head_dim,
+                                      .row_dtype = cache_dtype,
+                                      .page_tokens = EB_PAGE_TOKENS,
+                                      .kda_heads = c->kda_heads,
+                                      .kda_head_dim = c->kda_head_dim,
+                                      .state_dtype = EBRO_F32};
+}
+
+int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
+                       const ebro_engine_options *options, struct ebro_engine *e, ebro_error *err) {
+    ebro_engine_options o;
+    int32_t st = read_options(options, &o, err);
+    if (st != EBRO_OK) return st;
+    e->model = model;
+    e->device = device;
+    e->alloc = device->rt->alloc;
+    e->progress = (struct eb_progress){o.progress, o.progress_user};
+    e->cache_dtype = o.cache_dtype == -1 ? device->caps.default_cache_dtype : o.cache_dtype;
+    e->n_slots = o.progress != NULL ? 2 : 1;
+    return choose_sizes(e, &o, err);
+}
+
+static int32_t open_cache(struct ebro_engine *e, ebro_error *err) {
+    struct eb_cache_geometry g = eb_engine_geometry(e->model, e->cache_dtype);
+    return eb_cache_open(e->device, &g, e->max_pages, e->n_slots, &e->cache, err);
 }
 
 int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engine_options *options,
@@ -78,20 +94,16 @@ int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engi
                        "ebro_engine_open: model, device and out must not be NULL");
     }
     *out = NULL;
-    ebro_engine_options o;
-    int32_t st = read_options(options, &o, err);
-    if (st != EBRO_OK) return st;
     struct ebro_engine *e = eb_calloc(&device->rt->alloc, 1, sizeof *e, err);
     if (e == NULL) return EBRO_NOMEM_HOST;
-    e->model = model;
     e->device = device;
     e->alloc = device->rt->alloc;
-    e->progress = (struct eb_progress){o.progress, o.progress_user};
-    if ((st = choose_sizes(e, &o, err)) != EBRO_OK) goto out;
+    int32_t st = eb_engine_plan(model, device, options, e, err);
+    if (st != EBRO_OK) goto out;
     if ((st = eb_stream_open(device, &e->stream, err)) != EBRO_OK) goto out;
     if ((st = eb_weights_load(model, &e->stream, &e->progress, &e->weights, err)) != EBRO_OK)
         goto out;
-    if ((st = open_cache(e, o.cache_dtype, err)) != EBRO_OK) goto out;
+    if ((st = open_cache(e, err)) != EBRO_OK) goto out;
     if ((st = eb_step_block_open(e, err)) != EBRO_OK) goto out;
     if ((st = eb_workspace_open(e, err)) != EBRO_OK) goto out;
     st = eb_mem_alloc(device, sizeof(int32_t), EBRO_MEM_READBACK, &e->readback, err);
@@ -240,9 +252,13 @@ static int32_t check_logits(const struct ebro_seq *s, uint32_t first_row, uint32
 static int32_t run_step(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, ebro_error *err) {
     struct eb_step step;
     int32_t st = eb_step_prepare(e, s, n, &step, err);
+    if (st == EBRO_OK) st = eb_forward(e, &step, err);
+    if (st == EBRO_OK) st = eb_stream_sync(&e->stream, err);
+    if (st == EBRO_CANCELLED) return st;
+    /* Whatever came of weights that became zeros is no result, an error neither. */
+    int32_t intact = eb_weights_check(e->weights, e->model, err);
+    if (intact != EBRO_OK) return intact;
     if (st != EBRO_OK) return st;
-    if ((st = eb_forward(e, &step, err)) != EBRO_OK) return st;
-    if ((st = eb_stream_sync(&e->stream, err)) != EBRO_OK) return st;
     uint32_t rows = n - step.first_logits;
     if ((st = check_logits(s, s->logits_rows, rows, err)) != EBRO_OK) return st;
     s->logits_rows += rows;

@@ -72,10 +72,12 @@ struct ebro_engine {
     struct eb_stream stream;
     struct eb_weights *weights;
     uint32_t n_ctx, n_chunk, max_pages;
+    uint32_t n_slots; /* two where a step may be cancelled half-way, else one */
+    int32_t cache_dtype;
     int32_t prefill_form;
     bool strict;
     struct eb_progress progress;
-    struct eb_cache cache; /* two slots where a step may be cancelled half-way, else one */
+    struct eb_cache cache;
     struct eb_step_block step;
     struct eb_workspace work;
     ebro_mem *readback; /* i32: the sampled id */
@@ -92,6 +94,13 @@ struct eb_step {
     ebro_mat logits;       /* where those rows go: [rows.n_rows - first_logits][vocab] */
 };
 
+/* engine.c: an engine's numbers from its options, without any memory: *e, zeroed before, gets
+ * everything up to `progress`, but stream and weights. */
+int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
+                       const ebro_engine_options *options, struct ebro_engine *e, ebro_error *err);
+/* What a sequence of the model needs of the cache. */
+struct eb_cache_geometry eb_engine_geometry(const struct ebro_model *m, int32_t cache_dtype);
+
 /* engine.c: EBRO_OK where the logits of the last token are there. */
 int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err);
 
@@ -99,12 +108,15 @@ int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err);
 void eb_sampler_close(struct ebro_engine *e); /* fine on a zeroed one */
 
 /* step.c */
+uint64_t eb_step_block_bytes(const struct ebro_engine *e);
 int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err);
 /* Reserves pages and writes the block for the next n tokens of the sequence. */
 int32_t eb_step_prepare(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, struct eb_step *out,
                         ebro_error *err);
 
-/* workspace.c */
+/* workspace.c. The first lays the activations out and says how many bytes they take; the second
+ * allocates them too. */
+int32_t eb_workspace_plan(struct ebro_engine *e, uint64_t *bytes, ebro_error *err);
 int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err);
 
 /* forward.c: encodes one step on the engine's stream. */

@@ -10,29 +10,35 @@ static uint64_t place(uint64_t *at, uint64_t bytes) {
     return offset;
 }
 
-int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err) {
+/* Offsets of the fields in a block without memory; returns its bytes. */
+static uint64_t lay_out(const struct ebro_engine *e, struct eb_step_block *b) {
     uint64_t at = 0;
+    b->ids.offset = place(&at, (uint64_t)e->n_chunk * sizeof(int32_t));
+    b->row_offsets.offset = place(&at, 2 * sizeof(int32_t));
+    b->context.offset = place(&at, sizeof(int32_t));
+    b->state_in.offset = place(&at, sizeof(int32_t));
+    b->state_out.offset = place(&at, sizeof(int32_t));
+    b->page_table.offset = place(&at, (uint64_t)e->max_pages * sizeof(uint64_t));
+    b->slot_table.offset = place(&at, (uint64_t)e->n_slots * sizeof(uint64_t));
+    b->sampling.offset = place(&at, sizeof(ebro_sample_params));
+    return at;
+}
+
+uint64_t eb_step_block_bytes(const struct ebro_engine *e) {
+    struct eb_step_block b = {0};
+    return lay_out(e, &b);
+}
+
+int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err) {
     struct eb_step_block *b = &e->step;
-    uint64_t ids = place(&at, (uint64_t)e->n_chunk * sizeof(int32_t));
-    uint64_t row_offsets = place(&at, 2 * sizeof(int32_t));
-    uint64_t context = place(&at, sizeof(int32_t));
-    uint64_t state_in = place(&at, sizeof(int32_t));
-    uint64_t state_out = place(&at, sizeof(int32_t));
-    uint64_t page_table = place(&at, (uint64_t)e->max_pages * sizeof(uint64_t));
-    uint64_t slot_table = place(&at, (uint64_t)e->cache.n_slots * sizeof(uint64_t));
-    uint64_t sampling = place(&at, sizeof(ebro_sample_params));
+    uint64_t at = lay_out(e, b);
     int32_t st = eb_mem_alloc(e->device, at, EBRO_MEM_UPLOAD, &b->mem, err);
     if (st != EBRO_OK) return eb_while(err, st, "allocating the step block");
     memset(b->mem->host, 0, at);
-    b->ids = (ebro_span){b->mem, ids};
-    b->row_offsets = (ebro_span){b->mem, row_offsets};
-    b->context = (ebro_span){b->mem, context};
-    b->state_in = (ebro_span){b->mem, state_in};
-    b->state_out = (ebro_span){b->mem, state_out};
-    b->page_table = (ebro_span){b->mem, page_table};
-    b->slot_table = (ebro_span){b->mem, slot_table};
-    b->sampling = (ebro_span){b->mem, sampling};
-    uint64_t *slots = (uint64_t *)(void *)((char *)b->mem->host + slot_table);
+    ebro_span *fields[] = {&b->ids,       &b->row_offsets, &b->context,    &b->state_in,
+                           &b->state_out, &b->page_table,  &b->slot_table, &b->sampling};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) fields[i]->mem = b->mem;
+    uint64_t *slots = (uint64_t *)(void *)((char *)b->mem->host + b->slot_table.offset);
     for (uint32_t i = 0; i < e->cache.n_slots; i++) slots[i] = eb_cache_slot_address(&e->cache, i);
     return EBRO_OK;
 }

@@ -184,7 +184,7 @@ static void attach(struct eb_workspace *w, ebro_mem *mem) {
     w->mem = mem;
 }
 
-int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err) {
+int32_t eb_workspace_plan(struct ebro_engine *e, uint64_t *bytes, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
     struct layout l = {0};
@@ -213,11 +213,19 @@ int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err) {
         return eb_fail(err, EBRO_INVALID, "a step of %u tokens: activation sizes overflow",
                        e->n_chunk);
     }
+    *bytes = l.peak;
+    return EBRO_OK;
+}
+
+int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err) {
+    uint64_t bytes = 0;
     ebro_mem *mem = NULL;
-    int32_t st = eb_mem_alloc(e->device, l.peak, EBRO_MEM_DEVICE, &mem, err);
+    int32_t st = eb_workspace_plan(e, &bytes, err);
+    if (st != EBRO_OK) return st;
+    st = eb_mem_alloc(e->device, bytes, EBRO_MEM_DEVICE, &mem, err);
     if (st != EBRO_OK) {
         return eb_while(err, st, "allocating the activations of a step of %u tokens", e->n_chunk);
     }
-    attach(w, mem);
+    attach(&e->work, mem);
     return EBRO_OK;
 }

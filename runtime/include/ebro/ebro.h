@@ -102,6 +102,24 @@ EBRO_API int32_t ebro_runtime_open(const ebro_runtime_options *options, ebro_run
 /* Everything opened through the runtime must be closed before. */
 EBRO_API void ebro_runtime_close(ebro_runtime **runtime);
 
+/* ---- guard ------------------------------------------------------------------------------ */
+
+/* Model files are mapped. Reading a page of one that another program has truncated meanwhile, or
+ * that the disk does not give, raises SIGBUS and ends the process. With the guard it is an error
+ * instead: ebro_model_open, ebro_engine_open and ebro_engine_step give EBRO_IO and name the file,
+ * and nothing of the step is kept. A file that is overwritten in place at its full length goes
+ * unnoticed; one that is replaced by renaming does no harm.
+ *
+ * Installs a handler of SIGBUS for the whole process. It answers faults inside files that the
+ * runtime has mapped, in any thread, and hands all others to the handler (or default) that was
+ * there before. A handler that is installed later must do the same, and threads must not block
+ * SIGBUS. Installed already: does nothing. UNSUPPORTED where the system has no such signal. Not
+ * from two threads at once, nor ebro_guard_remove. */
+EBRO_API int32_t ebro_guard_install(ebro_error *err);
+/* Puts back what was there before. Not installed: does nothing. INVALID where another handler is in
+ * force: then nothing changes. */
+EBRO_API int32_t ebro_guard_remove(ebro_error *err);
+
 /* ---- devices ---------------------------------------------------------------------------- */
 
 typedef struct ebro_device_info {
@@ -177,6 +195,49 @@ typedef struct ebro_model_info {
 } ebro_model_info;
 EBRO_API void ebro_model_get_info(const ebro_model *model, ebro_model_info *out);
 
+/* What a layer is made of. Set `size` before the call. */
+typedef struct ebro_layer_info {
+    size_t size;
+    int32_t is_kda;            /* else MLA */
+    int32_t is_moe;            /* else a dense feed-forward network */
+    uint32_t n_experts, top_k; /* routed experts, and how many of them a token uses; 0: no MoE */
+} ebro_layer_info;
+/* Layers count from 0. INVALID beyond the last one. */
+EBRO_API int32_t ebro_model_get_layer(const ebro_model *model, uint32_t layer, ebro_layer_info *out,
+                                      ebro_error *err);
+
+typedef enum ebro_part {
+    EBRO_PART_EMBEDDING = 0,
+    EBRO_PART_KDA = 1,
+    EBRO_PART_MLA = 2,
+    EBRO_PART_DENSE_FFN = 3,
+    EBRO_PART_ROUTER = 4,
+    EBRO_PART_EXPERTS = 5, /* routed */
+    EBRO_PART_SHARED_EXPERTS = 6,
+    EBRO_PART_LATENT = 7, /* LatentMoE's way into the experts' width and back */
+    EBRO_PART_NORMS = 8,  /* of layers and output, Attention Residuals included */
+    EBRO_PART_HEAD = 9    /* none where it is the embedding */
+} ebro_part;
+
+/* A tensor that the model uses. Names belong to the model. */
+typedef struct ebro_tensor_info {
+    size_t size;
+    const char *name; /* in its file */
+    const char *file;
+    int32_t dtype; /* ebro_dtype, as stored: packed MXFP4 codes and their scales are U8 */
+    int32_t part;  /* ebro_part */
+    int32_t layer; /* -1: of no layer */
+    uint32_t n_dims;
+    uint64_t shape[8];
+    uint64_t bytes;
+    uint64_t n_params; /* weights that it holds; 0: it scales another tensor's codes */
+} ebro_tensor_info;
+/* Calls `each` for every tensor that the model uses, once, layer by layer. *info is valid during
+ * the call alone. A result other than 0 ends the walk and is returned, else 0. */
+EBRO_API int32_t ebro_model_each_tensor(const ebro_model *model,
+                                        int32_t (*each)(void *user, const ebro_tensor_info *info),
+                                        void *user);
+
 /* Text -> token ids. `special` != 0 reads special-token names in the text as control tokens; for
  * anything that a user typed it must be 0. Sets *n to the number of ids; writes at most
  * `capacity`, and returns INVALID (with *n set) when that is too few. */
@@ -249,6 +310,29 @@ typedef struct ebro_engine_options {
      * UNSUPPORTED on a device that cannot promise it. */
     int32_t strict;
 } ebro_engine_options;
+
+/* What an engine takes, by use, in bytes. Set `size` before the call. */
+typedef struct ebro_estimate {
+    size_t size;
+    uint32_t n_ctx, n_chunk; /* as the engine would have them */
+    int32_t cache_dtype;
+    uint32_t n_states;          /* recurrent states that are held at once */
+    uint64_t weights_in_place;  /* used where they lie in the mapped files */
+    uint64_t weights_copied;    /* to the device, expert tables included */
+    uint64_t state_bytes;       /* recurrent state of KDA, of all n_states */
+    uint64_t window_bytes;      /* its convolution windows, of all n_states */
+    uint64_t cache_token_bytes; /* latent cache of one token */
+    uint64_t cache_bytes;       /* of n_ctx tokens, rounded up to whole pages */
+    uint64_t workspace_bytes;   /* activations and scratch of a step of n_chunk tokens */
+    uint64_t other_bytes;       /* tables of a step, one row of logits, the sampled token */
+    uint64_t total_bytes;       /* all of it, mapped weights included */
+} ebro_estimate;
+/* What ebro_engine_open with the same arguments and a sequence would take of memory that the device
+ * works on, without taking it: sampling and host-side lists (a few bytes a token) are not counted.
+ * Fails where the options would be refused. */
+EBRO_API int32_t ebro_model_estimate(ebro_model *model, ebro_device *device,
+                                     const ebro_engine_options *options, ebro_estimate *out,
+                                     ebro_error *err);
 
 /* options may be NULL: all defaults, the device's cache dtype. Holds model and device: close it
  * before them. */
