@@ -120,5 +120,6 @@ double eb_seconds(void); /* a monotonic clock */
 int eb_cmd_run(int argc, char **argv);
 int eb_cmd_logits(int argc, char **argv);
 int eb_cmd_devices(int argc, char **argv);
+int eb_cmd_bench(int argc, char **argv);
 
 #endif

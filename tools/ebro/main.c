@@ -16,6 +16,7 @@ static const char help_text[] =
     "  run       continue a text or answer a chat message\n"
     "  logits    write the logits of a prompt to a file\n"
     "  devices   list the devices that can be used\n"
+    "  bench     measure speed\n"
     "\n"
     "`ebro COMMAND --help` lists a command's options. Each option has an environment\n"
     "variable that sets the same; the option wins.\n"
@@ -37,14 +38,17 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = {{"run", eb_cmd_run}, {"logits", eb_cmd_logits}, {"devices", eb_cmd_devices}};
+    } commands[] = {{"run", eb_cmd_run},
+                    {"logits", eb_cmd_logits},
+                    {"devices", eb_cmd_devices},
+                    {"bench", eb_cmd_bench}};
 
     /* a closed pipe is an error of the write that met it, not the end of the process */
     signal(SIGPIPE, SIG_IGN);
     /* so is a file that would pass its size limit */
     signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
-        eb_complain("no command: run, logits or devices (`ebro --help` says more)");
+        eb_complain("no command: run, logits, devices or bench (`ebro --help` says more)");
         return EB_EXIT_USAGE;
     }
     const char *word = argv[1];
@@ -58,6 +62,7 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(word, commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
-    eb_complain("unknown command \"%s\": run, logits or devices (`ebro --help` says more)", word);
+    eb_complain("unknown command \"%s\": run, logits, devices or bench (`ebro --help` says more)",
+                word);
     return EB_EXIT_USAGE;
 }

@@ -1,0 +1,114 @@
+/* cmd_bench.c: `ebro bench`: finds the benchmark, and holds the options that they share. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+static const char help_text[] =
+    "usage: ebro bench WHAT [options]\n"
+    "\n"
+    "Measures speed on this machine.\n"
+    "\n"
+    "  model   prompts and generation of a whole model, start, memory\n"
+    "\n"
+    "`ebro bench WHAT --help` says what is measured and lists the options.\n";
+
+static const struct eb_arg bench_args[] = {
+    {.name = "-r",
+     .alias = "--runs",
+     .env = "EBRO_BENCH_RUNS",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 100,
+     .offset = offsetof(struct eb_bench_options, n_runs),
+     .help = "how often each thing is measured; default: 5"},
+    {.name = "--quick",
+     .env = "EBRO_BENCH_QUICK",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct eb_bench_options, quick),
+     .help = "tiny sizes, measured once: shows the form of the\n"
+             "result, its figures mean nothing"},
+};
+const struct eb_arg_group eb_bench_args = {"Measuring", bench_args,
+                                           sizeof bench_args / sizeof *bench_args};
+
+static const struct eb_arg output_args[] = {
+    {.name = "--json",
+     .env = "EBRO_JSON",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct eb_bench_options, o) + offsetof(struct eb_options, json),
+     .help = "the result as one JSON object, described above"},
+};
+const struct eb_arg_group eb_bench_output_args = {"Output", output_args,
+                                                  sizeof output_args / sizeof *output_args};
+
+struct eb_arg_group eb_bench_model_args(void) {
+    enum { CAPACITY = 32 };
+    static struct eb_arg args[CAPACITY];
+    struct eb_arg_group group = {eb_model_args.title, args, 0};
+    for (size_t i = 0; i < eb_model_args.n && group.n < CAPACITY; i++) {
+        struct eb_arg a = eb_model_args.args[i];
+        if (strcmp(a.name, "-t") == 0) {
+            a.meta = "N,N,...";
+            a.kind = EB_ARG_TEXT;
+            a.offset = offsetof(struct eb_bench_options, threads);
+            a.help =
+                "threads that the CPU computes with, one table row\n"
+                "for each number; 0: one for each core (default)";
+        }
+        args[group.n++] = a;
+    }
+    return group;
+}
+
+int eb_bench_options_read(const char *command, const char *usage, const struct eb_arg_group *groups,
+                          size_t n_groups, int argc, char **argv, struct eb_bench_options *b) {
+    *b = (struct eb_bench_options){.n_runs = 5, .depth = 4096};
+    /* sets the defaults of b->o alone */
+    int code = eb_command_options(command, usage, groups, n_groups, argc, argv, &b->o);
+    if (b->quick) b->n_runs = 1;
+    return code;
+}
+
+bool eb_bench_threads(const struct eb_bench_options *b, uint32_t *list, size_t *n) {
+    enum { MOST = 256 };
+    const char *p = b->threads ? b->threads : "0";
+    for (*n = 0; *n < EB_BENCH_MAX_THREADS; p++) {
+        char *end;
+        unsigned long value = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : MOST + 1;
+        if (value > MOST) break;
+        list[(*n)++] = (uint32_t)value;
+        if (*end == '\0') return true;
+        if (*end != ',') break;
+        p = end;
+    }
+    eb_complain(
+        "-t: \"%s\" is not a list such as 1,2 of up to %d numbers from 0 to %d "
+        "(`ebro bench --help` says more)",
+        b->threads, EB_BENCH_MAX_THREADS, MOST);
+    return false;
+}
+
+int eb_cmd_bench(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } parts[] = {{"model", eb_bench_model}};
+    static const char names[] = "model";
+
+    if (argc < 1) {
+        eb_complain("bench: nothing to measure is named: %s (`ebro bench --help` says more)",
+                    names);
+        return EB_EXIT_USAGE;
+    }
+    if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
+        fputs(help_text, stdout);
+        return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(argv[0], parts[i].name) == 0) return parts[i].run(argc - 1, argv + 1);
+    eb_complain("bench: \"%s\" is none of: %s (`ebro bench --help` says more)", argv[0], names);
+    return EB_EXIT_USAGE;
+}
