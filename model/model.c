@@ -42,8 +42,7 @@ static int32_t read_generation_config(const struct eb_source *source, struct eb_
         st = eb_config_add_stops(&root, file, err);
     }
     eb_json_close(&doc);
-    eb_bytes_close(&text);
-    return st;
+    return eb_source_close(name, &text, st, err);
 }
 
 static int32_t read_config(const struct eb_source *source, const struct eb_alloc *a,
@@ -69,7 +68,7 @@ static int32_t read_config(const struct eb_source *source, const struct eb_alloc
     st = eb_config_read(a, &root, &node, file, err);
 out:
     eb_json_close(&doc);
-    eb_bytes_close(&text);
+    st = eb_source_close(name, &text, st, err);
     return st == EBRO_OK ? read_generation_config(source, file, err) : st;
 }
 
@@ -106,12 +105,12 @@ static int32_t bind_plan(struct ebro_model *m, const struct eb_arch *arch,
 
 static int32_t open_tokenizer(const struct eb_source *source, struct ebro_model *m,
                               ebro_error *err) {
-    static const char config_name[] = "tokenizer_config.json";
+    static const char config_name[] = "tokenizer_config.json", vocab_name[] = "tiktoken.model";
     struct eb_bytes vocab = {0}, config = {0};
     bool there;
     int32_t st = eb_source_has(source, config_name, &there, err);
     if (st != EBRO_OK) return st;
-    if ((st = eb_source_open(source, "tiktoken.model", &vocab, err)) != EBRO_OK) return st;
+    if ((st = eb_source_open(source, vocab_name, &vocab, err)) != EBRO_OK) return st;
     eb_bytes_borrow("", 0, &config);
     if (there && (st = eb_source_open(source, config_name, &config, err)) != EBRO_OK) goto out;
     /* To the tokenizer no bytes mean no file. */
@@ -121,9 +120,8 @@ static int32_t open_tokenizer(const struct eb_source *source, struct ebro_model 
     }
     st = eb_tokenizer_open(&m->alloc, &vocab, &config, m->config.vocab_size, &m->tokenizer, err);
 out:
-    eb_bytes_close(&config);
-    eb_bytes_close(&vocab);
-    return st;
+    st = eb_source_close(config_name, &config, st, err);
+    return eb_source_close(vocab_name, &vocab, st, err);
 }
 
 /* The caller's struct may be older and shorter than ours. */
@@ -172,9 +170,12 @@ int32_t ebro_model_open(ebro_runtime *runtime, const ebro_model_options *options
     if (st != EBRO_OK) goto out;
     if ((st = open_tokenizer(&source, m, err)) != EBRO_OK) goto out;
     if ((st = eb_progress_tell(&progress, "opening the model", 1.0, err)) != EBRO_OK) goto out;
-    *out = m;
-    m = NULL;
 out:
+    if (eb_shards_check(m, err) != EBRO_OK) st = EBRO_IO;
+    if (st == EBRO_OK) {
+        *out = m;
+        m = NULL;
+    }
     eb_free(&runtime->alloc, file.layers);
     ebro_model_close(&m);
     return st == EBRO_OK ? st

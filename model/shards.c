@@ -162,8 +162,7 @@ static int32_t open_sharded(const struct eb_source *source, struct ebro_model *m
     if ((st = scan_index(&index, collect_shard, &c, err)) == EBRO_OK &&
         (st = open_files(source, m, progress, err)) == EBRO_OK)
         st = verify_index(&index, m, err);
-    eb_bytes_close(&index);
-    return st;
+    return eb_source_close(index_name, &index, st, err);
 }
 
 int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m,
@@ -179,6 +178,14 @@ int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m,
     if ((st = eb_source_has(source, index_name, &sharded, err)) != EBRO_OK) return st;
     if (sharded) return open_sharded(source, m, progress, err);
     return eb_fail(err, EBRO_INVALID, "no weights: neither %s nor %s", single_name, index_name);
+}
+
+int32_t eb_shards_check(const struct ebro_model *m, ebro_error *err) {
+    for (uint32_t f = 0; f < m->n_files; f++) {
+        int32_t st = eb_bytes_check(&m->files[f].bytes, m->files[f].name, err);
+        if (st != EBRO_OK) return st;
+    }
+    return EBRO_OK;
 }
 
 void eb_shards_close(struct ebro_model *m) {

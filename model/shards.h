@@ -12,6 +12,8 @@
  * what eb_shards_close frees. */
 int32_t eb_shards_open(const struct eb_source *source, struct ebro_model *m,
                        const struct eb_progress *progress, ebro_error *err);
+/* eb_bytes_check of every weight file; m->files may be partly open. */
+int32_t eb_shards_check(const struct ebro_model *m, ebro_error *err);
 void eb_shards_close(struct ebro_model *m);
 
 #endif

@@ -83,3 +83,9 @@ int32_t eb_source_open(const struct eb_source *s, const char *name, struct eb_by
     eb_free(s->alloc, path);
     return st;
 }
+
+int32_t eb_source_close(const char *name, struct eb_bytes *bytes, int32_t st, ebro_error *err) {
+    int32_t intact = eb_bytes_check(bytes, name, err);
+    eb_bytes_close(bytes);
+    return intact != EBRO_OK ? intact : st;
+}

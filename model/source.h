@@ -22,9 +22,13 @@ int32_t eb_source_init(const struct eb_alloc *a, const ebro_model_options *optio
 const char *eb_source_name(const struct eb_source *s);
 /* Sets *there; fails when memory runs out alone. */
 int32_t eb_source_has(const struct eb_source *s, const char *name, bool *there, ebro_error *err);
-/* Bytes of a file by its name, to be closed with eb_bytes_close. Names that could lead out of the
+/* Bytes of a file by its name, to be closed with eb_source_close or, where eb_bytes_check is called
+ * on them, with eb_bytes_close. Names that could lead out of the
  * folder are FORMAT before any path is built; a missing file is IO (folder) or INVALID (memory). */
 int32_t eb_source_open(const struct eb_source *s, const char *name, struct eb_bytes *out,
                        ebro_error *err);
+/* Closes them and returns st, what reading them gave; but IO where the file shrank meanwhile: then
+ * st and the text of *err speak of zeros that were never in it. Fine on zeroed bytes. */
+int32_t eb_source_close(const char *name, struct eb_bytes *bytes, int32_t st, ebro_error *err);
 
 #endif

@@ -1,6 +1,5 @@
-/* file.c: read-only files as memory, and questions about paths. Not its job: writing files. A file
- * that another program shortens while it is mapped cannot be defended against here: reading past
- * its new end raises SIGBUS. */
+/* file.c: read-only files as memory, and questions about paths. Not its job: writing files, and the
+ * SIGBUS that reading a file which another program has shortened raises (guard.c). */
 #include "base/file.h"
 
 #include <errno.h>
@@ -10,8 +9,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/guard.h"
+
 /* What an empty file's data points at: such a file cannot be mapped. */
 static const uint8_t nothing[1];
+
+/* A file that loses its end either loses whole pages, and reading them tells, or the bytes at the
+ * end of a page become zeros, among them the last one that was not. */
+static void choose_probe(struct eb_bytes *b) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t first = (b->bytes - 1) / page * page;
+    b->probe = b->bytes - 1;
+    while (b->probe > first && b->data[b->probe] == 0) b->probe--;
+    b->probe_byte = b->data[b->probe];
+}
 
 int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err) {
     int32_t st = EBRO_OK;
@@ -52,19 +63,39 @@ int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err) {
     out->data = map;
     out->bytes = bytes;
     out->map = map;
+    out->watch = eb_guard_watch(map, bytes);
+    if (out->watch == 0) {
+        eb_bytes_close(out);
+        st = eb_fail(err, EBRO_UNSUPPORTED, "%s: %d files are mapped already, no more can be", path,
+                     EB_GUARD_MAX);
+        goto out;
+    }
+    choose_probe(out);
 out:
     close(fd);
     return st;
 }
 
 void eb_bytes_borrow(const void *data, size_t bytes, struct eb_bytes *out) {
+    *out = (struct eb_bytes){0};
     out->data = data != NULL ? data : nothing;
     out->bytes = bytes;
-    out->map = NULL;
+}
+
+int32_t eb_bytes_check(const struct eb_bytes *b, const char *label, ebro_error *err) {
+    if (b->map == NULL || !eb_guard_is_installed()) return EBRO_OK;
+    const volatile uint8_t *probe = b->data + b->probe;
+    if (*probe == b->probe_byte && !eb_guard_was_hit(b->watch)) return EBRO_OK;
+    return eb_fail(err, EBRO_IO,
+                   "%s shrank while it was in use, or can no longer be read: it had %zu bytes; "
+                   "open the model again when the file is whole",
+                   label, b->bytes);
 }
 
 void eb_bytes_close(struct eb_bytes *b) {
     if (b == NULL) return;
+    /* In this order: the addresses may be another mapping's as soon as they are free. */
+    eb_guard_release(b->watch);
     if (b->map != NULL) munmap(b->map, b->bytes);
     memset(b, 0, sizeof *b);
 }

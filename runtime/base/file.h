@@ -11,11 +11,20 @@ struct eb_bytes {
     const uint8_t *data; /* never NULL once open, also for an empty file */
     size_t bytes;
     void *map; /* NULL: borrowed */
+    /* Of a map: its number for guard.h, and the last byte that is not 0, if one stands in the last
+     * page. */
+    uint32_t watch;
+    size_t probe;
+    uint8_t probe_byte;
 };
 
 /* Maps a regular file read-only. IO (with the system's reason) or INVALID for a folder. */
 int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err);
 void eb_bytes_borrow(const void *data, size_t bytes, struct eb_bytes *out);
+/* With the guard of ebro_guard_install: IO, naming `label`, once the file was found shorter than it
+ * was when it was mapped, or unreadable; what was read since may be zeros. Sticky. Cheap enough for
+ * every step. Without the guard, and of borrowed bytes: always OK. */
+int32_t eb_bytes_check(const struct eb_bytes *b, const char *label, ebro_error *err);
 void eb_bytes_close(struct eb_bytes *b); /* zeroes *b; fine on a zeroed one */
 
 /* "dir/name" in new memory. */
