@@ -144,6 +144,29 @@ fails "no vocabulary" 2 "tiktoken.model" run -m "$work/model" -p x
 broken
 says "a folder that is whole" 7406 run -m "$work/model" --chat -p "$recall"
 
+# shrinks NAME ARGUMENTS...: the weights are cut while the program generates.
+shrinks() {
+    local name=$1
+    shift
+    broken
+    rm "$work/model/model.safetensors"
+    cp "$demo/model.safetensors" "$work/model/"
+    "$EBRO" run -m "$work/model" -p "The whale is" -n 100000 "$@" >"$out" 2>"$err" </dev/null &
+    pid=$!
+    for _ in $(seq 300); do
+        [ -s "$out" ] && break
+        sleep 0.1
+    done
+    truncate -s 1000000 "$work/model/model.safetensors"
+    rc=0
+    wait $pid || rc=$?
+    [ $rc -eq 1 ] && [ "$(grep -c '^ebro: ' "$err")" -eq 1 ] &&
+        grep -q '^ebro: model.safetensors shrank while it was in use' "$err"
+    result $? "$name"
+}
+shrinks "weights that shrink while they are used" -t 1
+shrinks "weights that shrink under several threads" -t 3
+
 # ---- devices that are none
 
 fails "unknown device" 3 "Warp7" run --device Warp7 -p x

@@ -47,6 +47,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     /* so is a file that would pass its size limit */
     signal(SIGXFSZ, SIG_IGN);
+    /* and a model file that shrinks; where that cannot be had, all else works */
+    (void)ebro_guard_install(NULL);
     if (argc < 2) {
         eb_complain("no command: run, logits, devices or bench (`ebro --help` says more)");
         return EB_EXIT_USAGE;
