@@ -78,6 +78,7 @@ int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
     e->alloc = device->rt->alloc;
     e->progress = (struct eb_progress){o.progress, o.progress_user};
     e->cache_dtype = o.cache_dtype == -1 ? device->caps.default_cache_dtype : o.cache_dtype;
+    e->expert_choices = o.expert_choices != 0;
     e->n_slots = o.progress != NULL ? 2 : 1;
     return choose_sizes(e, &o, err);
 }
@@ -151,9 +152,12 @@ int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err) {
     s->tokens = eb_calloc(&engine->alloc, engine->n_ctx, sizeof *s->tokens, err);
     if (s->tokens != NULL)
         s->pages = eb_calloc(&engine->alloc, engine->max_pages, sizeof *s->pages, err);
-    if (s->pages == NULL) {
+    int32_t st = s->pages == NULL         ? EBRO_NOMEM_HOST
+                 : engine->expert_choices ? eb_experts_open(engine, s, err)
+                                          : EBRO_OK;
+    if (st != EBRO_OK) {
         ebro_seq_destroy(&s);
-        return EBRO_NOMEM_HOST;
+        return st;
     }
     *out = s;
     return EBRO_OK;
@@ -166,6 +170,7 @@ void ebro_seq_destroy(ebro_seq **seq) {
     *seq = NULL;
     for (uint32_t i = 0; i < s->n_pages; i++) eb_cache_page_give(&e->cache, s->pages[i]);
     eb_mem_free(e->device, &s->logits);
+    eb_experts_close(s);
     eb_free(&e->alloc, s->tokens);
     eb_free(&e->alloc, s->pages);
     e->seq = NULL;
@@ -275,6 +280,7 @@ int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {
     uint32_t pending = s->n_tokens - s->n_done;
     if (st != EBRO_OK || pending == 0) return st;
     uint32_t n = pending < engine->n_chunk ? pending : engine->n_chunk;
+    n = eb_experts_limit(s, n);
     st = run_step(engine, s, n, err);
     if (st == EBRO_OK) return st;
     /* A cancelled step has written a spare state, and cache rows that the next one writes again. */

@@ -62,6 +62,7 @@ struct ebro_seq {
     uint32_t logits_from; /* first position whose logits are kept */
     ebro_mem *logits;     /* f32 [logits_capacity][vocab], READBACK */
     uint32_t logits_rows, logits_capacity;
+    struct eb_experts *experts; /* NULL: choices are not kept */
     bool broken;
 };
 
@@ -75,7 +76,7 @@ struct ebro_engine {
     uint32_t n_slots; /* two where a step may be cancelled half-way, else one */
     int32_t cache_dtype;
     int32_t prefill_form;
-    bool strict;
+    bool strict, expert_choices;
     struct eb_progress progress;
     struct eb_cache cache;
     struct eb_step_block step;
@@ -131,8 +132,20 @@ int32_t eb_forward_mla(struct ebro_engine *e, const struct eb_step *step, uint32
 bool eb_mla_expanded_pays(const struct eb_config *c, uint32_t rows, uint32_t context);
 
 /* ffn.c: dense FFN or MoE, from work.normed, added to `out`. */
-int32_t eb_forward_ffn(struct ebro_engine *e, uint32_t n_rows, uint32_t layer, ebro_mat out,
-                       ebro_error *err);
+int32_t eb_forward_ffn(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                       ebro_mat out, ebro_error *err);
+
+/* experts.c. After a failed open, close frees what there is. */
+int32_t eb_experts_open(struct ebro_engine *e, struct ebro_seq *s, ebro_error *err);
+void eb_experts_close(struct ebro_seq *s);
+/* Of the next n tokens, how many one step may take: either all or none of them are forced. */
+uint32_t eb_experts_limit(const struct ebro_seq *s, uint32_t n);
+/* Before routing: encodes the given choices into work.expert_ids, if there are any. */
+int32_t eb_experts_force(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                         bool *forced, ebro_error *err);
+/* After routing: encodes the copy of what was chosen. */
+int32_t eb_experts_keep(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                        ebro_error *err);
 
 /* One linear call with a single weight. */
 int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x, ebro_weight w,

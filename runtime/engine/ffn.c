@@ -34,14 +34,16 @@ static int32_t forward_dense(struct ebro_engine *e, uint32_t n, const struct eb_
     return eb_forward_linear(e, n, up, eb_weight(e->weights, &y->down_proj), out, true, err);
 }
 
-static int32_t route(struct ebro_engine *e, uint32_t n, const struct eb_layer *y, ebro_error *err) {
+static int32_t route(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                     ebro_error *err) {
+    const struct eb_layer *y = &e->model->layers[layer];
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
     ebro_moe_route_args a = {.size = sizeof a,
                              .x = w->normed,
                              .gate = eb_weight(e->weights, &y->router),
                              .bias = eb_vec(e->weights, y->score_bias),
-                             .n_rows = n,
+                             .n_rows = step->rows.n_rows,
                              .n_experts = c->n_experts,
                              .top_k = c->experts_per_token,
                              .scaling = c->routed_scaling_factor,
@@ -52,7 +54,12 @@ static int32_t route(struct ebro_engine *e, uint32_t n, const struct eb_layer *y
                              .offsets = w->expert_offsets,
                              .pairs = w->expert_pairs,
                              .scratch = w->route_scratch};
-    return eb_op_moe_route(&e->stream, &a, err);
+    bool forced = false;
+    int32_t st = eb_experts_force(e, step, layer, &forced, err);
+    if (st != EBRO_OK) return st;
+    a.forced = forced;
+    st = eb_op_moe_route(&e->stream, &a, err);
+    return st == EBRO_OK ? eb_experts_keep(e, step, layer, err) : st;
 }
 
 static int32_t experts(struct ebro_engine *e, uint32_t n, uint32_t layer, ebro_mat x, ebro_mat out,
@@ -103,12 +110,13 @@ static int32_t forward_latent(struct ebro_engine *e, uint32_t n, uint32_t layer,
                              err);
 }
 
-int32_t eb_forward_ffn(struct ebro_engine *e, uint32_t n_rows, uint32_t layer, ebro_mat out,
-                       ebro_error *err) {
+int32_t eb_forward_ffn(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
+                       ebro_mat out, ebro_error *err) {
+    uint32_t n_rows = step->rows.n_rows;
     const struct eb_layer *y = &e->model->layers[layer];
     int32_t st = EBRO_OK;
     if (y->is_moe) {
-        if ((st = route(e, n_rows, y, err)) != EBRO_OK) return st;
+        if ((st = route(e, step, layer, err)) != EBRO_OK) return st;
         st = y->latent_down.w != NULL ? forward_latent(e, n_rows, layer, out, err)
                                       : experts(e, n_rows, layer, e->work.normed, out, err);
         if (st != EBRO_OK) return st;

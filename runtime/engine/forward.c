@@ -87,7 +87,7 @@ static int32_t forward_layer(struct ebro_engine *e, const struct eb_step *step, 
     if ((st = mix(e, r, y->ffn_res, 0, n, &read, err)) != EBRO_OK) return st;
     st = eb_forward_norm(e, n, c->hidden_size, read, y->post_norm, c->rms_norm_eps, w->normed, err);
     if (st != EBRO_OK) return st;
-    return eb_forward_ffn(e, n, i, sum, err);
+    return eb_forward_ffn(e, step, i, sum, err);
 }
 
 /* Final mix, norm and head for the rows whose logits are wanted. */

@@ -309,6 +309,10 @@ typedef struct ebro_engine_options {
      * the step recurrence, MLA absorbed (prefill_form EXPANDED is INVALID). Slower for prompts.
      * UNSUPPORTED on a device that cannot promise it. */
     int32_t strict;
+    /* Not 0: sequences keep which experts their tokens chose, for ebro_seq_experts and
+     * ebro_seq_force_experts. Takes 12 bytes of host memory per token of context, MoE layer and
+     * chosen expert. */
+    int32_t expert_choices;
 } ebro_engine_options;
 
 /* What an engine takes, by use, in bytes. Set `size` before the call. */
@@ -361,6 +365,18 @@ EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
  * until the next append, step or destroy. INVALID while tokens are pending. */
 EBRO_API int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
                                  ebro_error *err);
+
+/* The experts that the tokens evaluated so far use in one MoE layer (from 0, over all layers): ids
+ * and weights, [*n_tokens][top_k], best first, owned by the sequence, valid until the next step or
+ * destroy. INVALID without expert_choices, and for a layer without routed experts. */
+EBRO_API int32_t ebro_seq_experts(const ebro_seq *seq, uint32_t layer, const int32_t **ids,
+                                  const float **weights, uint32_t *n_tokens, ebro_error *err);
+/* Tokens at positions 0 to n_tokens - 1 are to use these experts in the layer, whatever the router
+ * would choose; their weights are still the model's. ids [n_tokens][top_k] are copied, and take the
+ * place of what was given before; n_tokens 0: none. Tokens evaluated already, and later ones, are
+ * not touched. INVALID as ebro_seq_experts, and for ids that are no experts or come twice. */
+EBRO_API int32_t ebro_seq_force_experts(ebro_seq *seq, uint32_t layer, const int32_t *ids,
+                                        uint32_t n_tokens, ebro_error *err);
 
 /* Added to one logit. */
 typedef struct ebro_logit_bias {
