@@ -1,0 +1,189 @@
+/* manager.c: the budget: opening, giving up snapshots, what is counted. Sequences are in seq.c. */
+#include "mem/manager.h"
+
+#include <assert.h>
+
+#include "mem/manager_inside.h"
+
+enum { USUAL_EXTENT_MIB = 256, USUAL_NOTED = 16 << 20 };
+
+static uint32_t blocks_of(const struct eb_layout *l, uint32_t n_tokens, uint32_t n_slots) {
+    return eb_layout_pages(l, n_tokens) + n_slots * l->slot_blocks;
+}
+
+uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, uint32_t n_tokens) {
+    return (uint64_t)n_seqs * blocks_of(layout, n_tokens, 2) * layout->block_bytes;
+}
+
+int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
+                        const struct eb_alloc *alloc, const struct eb_manager_options *options,
+                        ebro_error *err) {
+    *m = (struct eb_manager){.layout = *layout, .alloc = *alloc, .options = *options};
+    uint64_t limit = options->budget_bytes / layout->block_bytes;
+    if (limit > INT32_MAX) limit = INT32_MAX;
+    uint64_t least = blocks_of(layout, 1, 1);
+    if (limit < least) {
+        return eb_fail(err, EBRO_NOMEM_DEVICE,
+                       "a cache of %llu bytes holds no sequence: one of a single token needs %llu",
+                       (unsigned long long)options->budget_bytes,
+                       (unsigned long long)(least * layout->block_bytes));
+    }
+    uint64_t extent =
+        options->extent_bytes != 0 ? options->extent_bytes : (uint64_t)USUAL_EXTENT_MIB << 20;
+    uint64_t extent_blocks = extent / layout->block_bytes;
+    if (extent_blocks == 0) extent_blocks = 1;
+    if (extent_blocks > limit) extent_blocks = limit;
+    eb_blocks_open(&m->blocks, alloc, layout->block_bytes, (uint32_t)limit, (uint32_t)extent_blocks,
+                   options->make, options->user);
+    m->slots = (struct eb_slots){.blocks = &m->blocks, .slot_blocks = layout->slot_blocks};
+    eb_prefix_open(&m->prefix, alloc, &m->blocks, &m->slots, layout->page_tokens,
+                   options->max_noted != 0 ? options->max_noted : USUAL_NOTED);
+    /* Three quarters of what could hold snapshots at all. */
+    uint64_t slots = limit / (layout->slot_blocks + 1u);
+    eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens,
+                   (uint32_t)(slots * 3 / 4));
+    return EBRO_OK;
+}
+
+void eb_manager_close(struct eb_manager *m) {
+    if (m->policy.call == NULL) return;
+    assert(m->seqs == NULL);
+    m->policy.call->destroy(&m->policy);
+    eb_prefix_close(&m->prefix);
+    eb_blocks_close(&m->blocks);
+    *m = (struct eb_manager){0};
+}
+
+void eb_manager_clear(struct eb_manager *m) {
+    struct eb_node *node;
+    while ((node = m->policy.call->victim(&m->policy, NULL, NULL)) != NULL) {
+        m->policy.call->forget(&m->policy, node);
+        eb_prefix_forget(&m->prefix, node);
+    }
+    uint64_t max = m->prefix.max_tokens;
+    m->prefix.max_tokens = 0;
+    eb_prefix_trim(&m->prefix);
+    m->prefix.max_tokens = max;
+}
+
+const char *eb_miss_text(enum eb_miss miss) {
+    switch (miss) {
+        case EB_MISS_NONE:
+            return "all that was seen before was reused";
+        case EB_MISS_NEW:
+            return "no earlier prompt began like this one";
+        case EB_MISS_OFF:
+            return "nothing is kept: retention is off";
+        case EB_MISS_NO_SNAPSHOT:
+            return "seen before, but no snapshot was taken on the way";
+        case EB_MISS_EVICTED:
+            return "a nearer snapshot was given up for memory";
+        case EB_MISS_EARLIER:
+            return "the nearest snapshot lies before the end of what is shared";
+        case EB_N_MISSES:
+            break;
+    }
+    return "unknown";
+}
+
+void eb_manager_get_stats(const struct eb_manager *m, struct eb_manager_stats *out) {
+    const struct eb_blocks *b = &m->blocks;
+    *out = m->stats;
+    uint64_t live_states = (uint64_t)m->slots.n_live * m->slots.slot_blocks;
+    uint64_t kept_states = (uint64_t)m->slots.n_kept * m->slots.slot_blocks;
+    out->budget_bytes = m->options.budget_bytes;
+    out->made_bytes = b->n_made * b->block_bytes;
+    out->live_state_bytes = live_states * b->block_bytes;
+    out->kept_state_bytes = kept_states * b->block_bytes;
+    out->live_page_bytes = (b->n_live - live_states) * b->block_bytes;
+    out->kept_page_bytes = (b->n_kept - kept_states) * b->block_bytes;
+    out->peak_bytes = b->peak * b->block_bytes;
+    out->n_seqs = m->n_seqs;
+    out->n_snapshots = m->prefix.n_snapshots;
+    out->n_nodes = m->prefix.n_nodes;
+    out->noted_tokens = m->prefix.n_tokens;
+}
+
+/* ---- giving up -------------------------------------------------------------------------- */
+
+/* A snapshot whose slot only the tree holds, or which keeps `user`, a sequence, from writing its
+ * own state in place. */
+static bool frees(const void *user, const struct eb_node *node) {
+    const struct eb_seq *s = user;
+    return node->snapshot->refs[EB_LIVE] == 0 || (s != NULL && node->snapshot == s->state);
+}
+
+struct eb_node *eb_manager_victim(struct eb_manager *m, const struct eb_seq *s) {
+    return m->policy.call->victim(&m->policy, frees, s);
+}
+
+void eb_manager_give_up(struct eb_manager *m, struct eb_node *node) {
+    m->stats.evictions++;
+    m->policy.call->forget(&m->policy, node);
+    eb_prefix_forget(&m->prefix, node);
+}
+
+/* ---- keeping ---------------------------------------------------------------------------- */
+
+void eb_manager_keep(struct eb_manager *m, const struct eb_seq *s, struct eb_slot *slot,
+                     uint32_t why) {
+    struct eb_node *node = NULL;
+    ebro_error err;
+    int32_t st =
+        eb_prefix_keep(&m->prefix, s->tokens, slot->position, s->pages, slot, why, &node, &err);
+    if (st == EBRO_OK) {
+        bool fresh = node->snapshot == slot;
+        st = m->policy.call->touch(&m->policy, node, false, &err);
+        if (st != EBRO_OK)
+            eb_prefix_forget(&m->prefix, node);
+        else if (fresh)
+            m->stats.snapshots_kept++;
+    }
+    /* A snapshot is a convenience: without host memory for it the sequence goes on. */
+    if (st != EBRO_OK) {
+        m->stats.snapshots_refused++;
+        eb_log(m->options.log, EBRO_LOG_WARN, "no snapshot at %u tokens: %s", slot->position,
+               err.text);
+    }
+}
+
+/* ---- the auditor ------------------------------------------------------------------------ */
+
+/* Counts every holder anew. */
+static const char *audit_blocks(const struct eb_manager *m, uint32_t *live) {
+    const struct eb_blocks *b = &m->blocks;
+    for (const struct eb_seq *s = m->seqs; s != NULL; s = s->next) {
+        for (uint32_t i = 0; i < s->n_pages; i++) live[s->pages[i]]++;
+        for (uint32_t i = 0; s->state != NULL && i < s->state->n_blocks; i++)
+            live[s->state->blocks[i]]++;
+        if (s->n_pages < eb_layout_pages(&m->layout, s->n_done)) return "a sequence without pages";
+        if ((s->state != NULL) != (s->n_done > 0)) return "a sequence without its state";
+        /* An unwritten one is a step in place that was given up: the sequence can only be closed.
+         */
+        if (s->state != NULL && s->state->written && s->state->position != s->n_done)
+            return "a state at the wrong position";
+    }
+    uint32_t n_live = 0, n_kept = 0, n_free = 0;
+    for (uint32_t i = 0; i < b->n_made; i++) {
+        const struct eb_block *k = &b->blocks[i];
+        if (k->refs[EB_LIVE] != live[i]) return "a wrong count of live holders";
+        n_live += k->refs[EB_LIVE] > 0;
+        n_kept += k->refs[EB_LIVE] == 0 && k->refs[EB_KEPT] > 0;
+        n_free += k->refs[EB_LIVE] == 0 && k->refs[EB_KEPT] == 0;
+    }
+    if (n_live != b->n_live || n_kept != b->n_kept || n_free != b->n_free)
+        return "counts of blocks that do not add up";
+    return b->n_made <= b->limit ? NULL : "more blocks than the budget allows";
+}
+
+const char *eb_manager_audit(const struct eb_manager *m) {
+    const char *wrong = eb_prefix_audit(&m->prefix);
+    if (wrong != NULL) return wrong;
+    uint32_t *live = eb_calloc(&m->alloc, m->blocks.n_made, sizeof *live, NULL);
+    if (live == NULL) return "no memory for the audit";
+    wrong = audit_blocks(m, live);
+    eb_free(&m->alloc, live);
+    if (wrong != NULL) return wrong;
+    size_t in_care = m->policy.segments[0].n + m->policy.segments[1].n;
+    return in_care == m->prefix.n_snapshots ? NULL : "snapshots that no policy looks after";
+}

@@ -1,0 +1,161 @@
+/* manager.h: the memory of all sequences of one engine: live ones, and what is kept of earlier ones
+ * for reuse, under one budget. Knows tokens, pages, slots and positions; knows no device: its
+ * caller makes the extents, runs the ops and tells the manager what was done. So the same code
+ * serves the engine and the simulator.
+ *
+ * A step of a sequence is begin (everything it needs is reserved, or nothing changes), the ops, and
+ * then commit or abort. A KDA state cannot be taken back to an earlier token: a sequence therefore
+ * resumes at the deepest snapshot at or below what it shares with the tree and evaluates the rest
+ * again. Snapshots are never copied: a sequence that goes on from a shared state reads it and
+ * writes another slot.
+ *
+ * Belongs to one thread at a time. */
+#ifndef EB_MANAGER_H
+#define EB_MANAGER_H
+
+#include "base/log.h"
+#include "mem/layout.h"
+#include "mem/policy.h"
+
+struct eb_manager_options {
+    uint64_t budget_bytes; /* for everything here; rounded down to blocks */
+    uint64_t extent_bytes; /* most of one extent; 0: 256 MiB */
+    uint32_t keep;         /* EB_KEEP_*: which snapshots are taken; 0: nothing is kept at all */
+    uint32_t interval;     /* tokens, for EB_KEEP_INTERVAL */
+    enum eb_policy_kind policy;
+    uint64_t max_noted; /* tokens remembered in the tree; 0: 16 Mi (64 MiB) */
+    eb_extent_fn make;  /* NULL: counts alone */
+    void *user;
+    const struct eb_log *log; /* NULL: none */
+};
+
+/* Why a prompt was not reused further. */
+enum eb_miss {
+    EB_MISS_NONE,        /* all that could be reused was */
+    EB_MISS_NEW,         /* no prompt began like this one */
+    EB_MISS_OFF,         /* nothing is kept, by option */
+    EB_MISS_NO_SNAPSHOT, /* seen before, but no snapshot was taken on the way */
+    EB_MISS_EVICTED,     /* a snapshot nearer to the end was given up for memory */
+    EB_MISS_EARLIER,     /* the nearest snapshot lies before the end of what is shared */
+    EB_N_MISSES
+};
+
+struct eb_reuse {
+    uint32_t prompt;  /* tokens of the first append */
+    uint32_t matched; /* of them seen before */
+    uint32_t reused;  /* not evaluated again */
+    enum eb_miss miss;
+};
+
+struct eb_manager_stats {
+    uint64_t budget_bytes;
+    uint64_t made_bytes; /* extents: what is really taken, at most the budget */
+    uint64_t live_page_bytes, live_state_bytes; /* held by live sequences */
+    uint64_t kept_page_bytes, kept_state_bytes; /* held only for later ones: can be given up */
+    uint64_t peak_bytes;                        /* most that was ever held at once */
+    uint32_t n_seqs, n_snapshots;
+    uint64_t n_nodes, noted_tokens;
+    /* Since the manager was opened. */
+    uint64_t prompts, prompt_tokens, matched_tokens, reused_tokens;
+    uint64_t evaluated_tokens; /* rows of committed steps */
+    uint64_t misses[EB_N_MISSES];
+    uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
+};
+
+struct eb_wish {
+    uint32_t position, why;
+};
+
+struct eb_seq {
+    struct eb_manager *manager;
+    struct eb_seq *next, *prev;
+    int32_t *tokens; /* [n_tokens] */
+    size_t tokens_capacity;
+    uint32_t n_tokens, n_done; /* held; evaluated */
+    uint32_t *pages;           /* for positions below n_done, perhaps a few more */
+    size_t pages_capacity;
+    uint32_t n_pages;
+    struct eb_slot *state;  /* after n_done tokens; NULL: n_done is 0 */
+    struct eb_wish *wishes; /* snapshots to take, positions rising and above n_done */
+    size_t wishes_capacity;
+    uint32_t n_wishes;
+    struct eb_reuse reuse;
+    bool stepping; /* between begin and commit or abort */
+};
+
+struct eb_manager {
+    struct eb_layout layout;
+    struct eb_alloc alloc;
+    struct eb_manager_options options;
+    struct eb_blocks blocks;
+    struct eb_slots slots;
+    struct eb_prefix prefix;
+    struct eb_policy policy;
+    struct eb_seq *seqs;
+    uint32_t n_seqs;
+    struct eb_manager_stats stats; /* counters; the rest is filled in when asked */
+    bool warned_useless;
+};
+
+enum { EB_MAX_EMITS = 16 /* snapshots inside one step of one sequence */ };
+
+/* What a step needs of the device, from begin to commit. */
+struct eb_seq_step {
+    uint32_t first, n;                   /* positions [first, first + n) */
+    const struct eb_slot *in;            /* NULL: start from zeros */
+    struct eb_slot *out;                 /* where the state after the step goes; may be `in` */
+    uint32_t copy_from, copy_to;         /* copy this block before all else; equal: none */
+    struct eb_slot *emits[EB_MAX_EMITS]; /* also write the state after row emit_rows[i] there */
+    uint32_t emit_rows[EB_MAX_EMITS];    /* of this sequence's rows, rising */
+    uint32_t emit_why[EB_MAX_EMITS];
+    uint32_t n_emits;
+    uint32_t old_pages; /* for abort */
+};
+
+/* INVALID when the budget does not hold one token of one sequence: names needed and allowed bytes.
+ * The options' log must outlive the manager. */
+int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
+                        const struct eb_alloc *alloc, const struct eb_manager_options *options,
+                        ebro_error *err);
+void eb_manager_close(struct eb_manager *m); /* all sequences must be gone; fine on a zeroed one */
+void eb_manager_get_stats(const struct eb_manager *m, struct eb_manager_stats *out);
+/* Gives up everything that is kept and forgets what was seen. */
+void eb_manager_clear(struct eb_manager *m);
+/* Bytes that sequences of n_tokens each need, two states for each included: the same arithmetic
+ * that steps go by. */
+uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, uint32_t n_tokens);
+/* A constant text for a miss. */
+const char *eb_miss_text(enum eb_miss miss);
+
+int32_t eb_seq_open(struct eb_manager *m, struct eb_seq **out, ebro_error *err);
+/* NULL-safe, sets NULL. Its state becomes a turn-end snapshot where that is wanted. */
+void eb_seq_close(struct eb_seq **s);
+/* Queues tokens. The first append of a sequence looks the prompt up and resumes at a snapshot: some
+ * of its tokens then count as evaluated at once, never the last. NOMEM_DEVICE, naming needed and
+ * allowed bytes, when live sequences leave no room for it; nothing has changed then. */
+int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, ebro_error *err);
+/* Asks for a snapshot after `position` tokens: the current position, or a pending one up to
+ * n_tokens. INVALID for others. */
+int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err);
+
+/* Reserves what the next n > 0 pending tokens need. in_place: the step may write the state it
+ * reads where nobody else holds it (the caller will not abort it after the device began). */
+int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_step *step,
+                     ebro_error *err);
+void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step);
+/* An aborted step in place leaves a sequence that can only be closed. */
+void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step);
+
+/* n, or fewer: as many rows as one step can take with all the snapshots asked for within them. */
+uint32_t eb_seq_fit(const struct eb_seq *s, uint32_t n);
+
+/* A second sequence with the same tokens, pages and state. */
+int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err);
+/* Cuts the sequence down to `position` tokens. Those after the deepest snapshot at or below it are
+ * pending again. */
+int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err);
+
+/* For tests: NULL, or which invariant is broken. */
+const char *eb_manager_audit(const struct eb_manager *m);
+
+#endif

@@ -1,0 +1,487 @@
+/* seq.c: one sequence's tokens, pages and state, and its steps. */
+#include <assert.h>
+#include <string.h>
+
+#include "mem/manager_inside.h"
+
+static unsigned long long bytes_of(const struct eb_manager *m, uint64_t n_blocks) {
+    return (unsigned long long)(n_blocks * m->blocks.block_bytes);
+}
+
+int32_t eb_seq_open(struct eb_manager *m, struct eb_seq **out, ebro_error *err) {
+    struct eb_seq *s = eb_calloc(&m->alloc, 1, sizeof *s, err);
+    *out = s;
+    if (s == NULL) return EBRO_NOMEM_HOST;
+    s->manager = m;
+    s->next = m->seqs;
+    if (s->next != NULL) s->next->prev = s;
+    m->seqs = s;
+    m->n_seqs++;
+    return EBRO_OK;
+}
+
+static void drop_pages_from(struct eb_seq *s, uint32_t first) {
+    while (s->n_pages > first) eb_block_drop(&s->manager->blocks, s->pages[--s->n_pages], EB_LIVE);
+}
+
+void eb_seq_close(struct eb_seq **seq) {
+    struct eb_seq *s = *seq;
+    if (s == NULL) return;
+    *seq = NULL;
+    struct eb_manager *m = s->manager;
+    assert(!s->stepping);
+    if ((m->options.keep & EB_KEEP_TURN_END) != 0 && s->state != NULL && s->state->written)
+        eb_manager_keep(m, s, s->state, EB_KEEP_TURN_END);
+    drop_pages_from(s, 0);
+    eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+    if (s->prev != NULL)
+        s->prev->next = s->next;
+    else
+        m->seqs = s->next;
+    if (s->next != NULL) s->next->prev = s->prev;
+    m->n_seqs--;
+    eb_free(&m->alloc, s->tokens);
+    eb_free(&m->alloc, s->pages);
+    eb_free(&m->alloc, s->wishes);
+    eb_free(&m->alloc, s);
+}
+
+static int32_t grow_pages(struct eb_seq *s, uint32_t n, ebro_error *err) {
+    void *p = s->pages;
+    int32_t st = eb_grow(&s->manager->alloc, &p, &s->pages_capacity, n, sizeof *s->pages, err);
+    s->pages = p;
+    return st;
+}
+
+static int32_t grow_tokens(struct eb_seq *s, size_t n, ebro_error *err) {
+    void *p = s->tokens;
+    int32_t st = eb_grow(&s->manager->alloc, &p, &s->tokens_capacity, n, sizeof *s->tokens, err);
+    s->tokens = p;
+    return st;
+}
+
+/* ---- wishes for snapshots ---------------------------------------------------------------- */
+
+/* Adds a wish in order; the position lies above n_done. */
+static int32_t add_wish(struct eb_seq *s, uint32_t position, uint32_t why, ebro_error *err) {
+    void *p = s->wishes;
+    int32_t st = eb_grow(&s->manager->alloc, &p, &s->wishes_capacity, s->n_wishes + 1u,
+                         sizeof *s->wishes, err);
+    s->wishes = p;
+    if (st != EBRO_OK) return st;
+    uint32_t i = s->n_wishes;
+    while (i > 0 && s->wishes[i - 1].position > position) i--;
+    if (i > 0 && s->wishes[i - 1].position == position) {
+        s->wishes[i - 1].why |= why;
+        return EBRO_OK;
+    }
+    memmove(s->wishes + i + 1, s->wishes + i, (s->n_wishes - i) * sizeof *s->wishes);
+    s->wishes[i] = (struct eb_wish){position, why};
+    s->n_wishes++;
+    return EBRO_OK;
+}
+
+/* The first wish after `position`, of the list or of the interval; position 0: none. */
+static struct eb_wish next_wish(const struct eb_seq *s, uint32_t position) {
+    struct eb_wish w = {0};
+    for (uint32_t i = 0; i < s->n_wishes && w.position == 0; i++) {
+        if (s->wishes[i].position > position) w = s->wishes[i];
+    }
+    const struct eb_manager_options *o = &s->manager->options;
+    if ((o->keep & EB_KEEP_INTERVAL) == 0 || o->interval == 0) return w;
+    uint64_t at = ((uint64_t)position / o->interval + 1) * o->interval;
+    if (w.position == 0 || at < w.position)
+        w = (struct eb_wish){(uint32_t)at, EB_KEEP_INTERVAL};
+    else if (at == w.position)
+        w.why |= EB_KEEP_INTERVAL;
+    return at > UINT32_MAX ? (struct eb_wish){0} : w;
+}
+
+static void drop_wishes(struct eb_seq *s, uint32_t from, uint32_t to) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_wishes; i++) {
+        if (s->wishes[i].position < from || s->wishes[i].position > to)
+            s->wishes[n++] = s->wishes[i];
+    }
+    s->n_wishes = n;
+}
+
+int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err) {
+    if (position == 0 || position < s->n_done || position > s->n_tokens) {
+        return eb_fail(err, EBRO_INVALID,
+                       "a snapshot after %u tokens: the sequence stands at %u and holds %u",
+                       position, s->n_done, s->n_tokens);
+    }
+    if (position > s->n_done) return add_wish(s, position, EB_KEEP_NAMED, err);
+    if (!s->state->written) return eb_fail(err, EBRO_INVALID, "the sequence failed in a step");
+    eb_manager_keep(s->manager, s, s->state, EB_KEEP_NAMED);
+    return EBRO_OK;
+}
+
+/* ---- looking a prompt up ------------------------------------------------------------------ */
+
+/* Takes over pages and state of a node. */
+static int32_t resume(struct eb_seq *s, struct eb_node *node, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    uint32_t end = eb_node_end(node), n = eb_layout_pages(&m->layout, end);
+    int32_t st = grow_pages(s, n, err);
+    if (st != EBRO_OK) return st;
+    eb_prefix_pages(&m->prefix, node, s->pages);
+    for (uint32_t i = 0; i < n; i++) eb_block_hold(&m->blocks, s->pages[i], EB_LIVE);
+    s->n_pages = n;
+    s->state = node->snapshot;
+    eb_slot_hold(&m->slots, s->state, EB_LIVE);
+    s->n_done = end;
+    return EBRO_OK;
+}
+
+static void back_to_start(struct eb_seq *s) {
+    drop_pages_from(s, 0);
+    eb_slot_drop(&s->manager->slots, &s->state, EB_LIVE);
+    s->n_done = 0;
+}
+
+static enum eb_miss why_not_more(const struct eb_manager *m, const struct eb_match *match,
+                                 uint32_t prompt, uint32_t reused) {
+    uint32_t most = match->matched < prompt ? match->matched : prompt - 1;
+    if (m->options.keep == 0) return EB_MISS_OFF;
+    if (match->matched == 0) return EB_MISS_NEW;
+    if (reused == most) return EB_MISS_NONE;
+    if (match->lost) return EB_MISS_EVICTED;
+    return reused == 0 ? EB_MISS_NO_SNAPSHOT : EB_MISS_EARLIER;
+}
+
+/* Blocks that evaluating all n_tokens takes beyond those that the sequence holds. */
+static uint64_t blocks_to_finish(const struct eb_seq *s, uint32_t n_tokens) {
+    const struct eb_manager *m = s->manager;
+    uint64_t pages = eb_layout_pages(&m->layout, n_tokens) - s->n_pages;
+    bool shared = s->state != NULL && eb_slot_holders(s->state) > 1;
+    return pages + (s->state == NULL || shared ? m->layout.slot_blocks : 0);
+}
+
+static int32_t check_room(const struct eb_seq *s, uint32_t n_tokens, ebro_error *err) {
+    const struct eb_manager *m = s->manager;
+    uint64_t need = blocks_to_finish(s, n_tokens), free = m->blocks.limit - m->blocks.n_live;
+    if (need <= free) return EBRO_OK;
+    return eb_fail(err, EBRO_NOMEM_DEVICE,
+                   "a sequence of %u tokens needs %llu bytes of cache more: of the %llu allowed "
+                   "%llu are not held by the %u live sequences",
+                   n_tokens, bytes_of(m, need), bytes_of(m, m->blocks.limit), bytes_of(m, free),
+                   m->n_seqs);
+}
+
+/* Wishes of the retention options for a prompt of n tokens that ends the sequence's list. */
+static int32_t wish_for_prompt(struct eb_seq *s, uint32_t n_tokens, uint32_t junction,
+                               ebro_error *err) {
+    uint32_t keep = s->manager->options.keep;
+    int32_t st = EBRO_OK;
+    /* One before the end: the last token must be evaluated again for its logits anyway. */
+    if ((keep & EB_KEEP_PROMPT_END) != 0 && n_tokens - 1 > s->n_done)
+        st = add_wish(s, n_tokens - 1, EB_KEEP_PROMPT_END, err);
+    if (st == EBRO_OK && (keep & EB_KEEP_JUNCTION) != 0 && junction > s->n_done &&
+        junction < n_tokens)
+        st = add_wish(s, junction, EB_KEEP_JUNCTION, err);
+    return st;
+}
+
+static void count_prompt(struct eb_manager *m, const struct eb_reuse *r) {
+    m->stats.prompts++;
+    m->stats.prompt_tokens += r->prompt;
+    m->stats.matched_tokens += r->matched;
+    m->stats.reused_tokens += r->reused;
+    m->stats.misses[r->miss]++;
+}
+
+static int32_t push_first(struct eb_seq *s, uint32_t n, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    struct eb_match match = {0};
+    int32_t st = EBRO_OK;
+    if (m->options.keep != 0) {
+        match = eb_prefix_match(&m->prefix, s->tokens, n, n - 1);
+        if (match.snapshot != NULL) st = resume(s, match.snapshot, err);
+    }
+    if (st == EBRO_OK) st = check_room(s, n, err);
+    if (st == EBRO_OK) st = wish_for_prompt(s, n, match.matched, err);
+    if (st != EBRO_OK) {
+        s->n_wishes = 0;
+        back_to_start(s);
+        return st;
+    }
+    s->reuse =
+        (struct eb_reuse){n, match.matched, s->n_done, why_not_more(m, &match, n, s->n_done)};
+    count_prompt(m, &s->reuse);
+    /* Cannot fail for a node that is in the policy's care already. */
+    if (match.snapshot != NULL) m->policy.call->touch(&m->policy, match.snapshot, true, NULL);
+    return EBRO_OK;
+}
+
+static int32_t push_more(struct eb_seq *s, uint32_t n_tokens, bool prompt, ebro_error *err) {
+    int32_t st = check_room(s, n_tokens, err);
+    if (st != EBRO_OK || !prompt) return st;
+    uint32_t n_wishes = s->n_wishes;
+    if ((st = wish_for_prompt(s, n_tokens, 0, err)) != EBRO_OK) {
+        s->n_wishes = n_wishes;
+        return st;
+    }
+    bool at_turn = s->n_done > 0 && s->n_done == s->n_tokens && s->state->written;
+    if (at_turn && (s->manager->options.keep & EB_KEEP_TURN_END) != 0)
+        eb_manager_keep(s->manager, s, s->state, EB_KEEP_TURN_END);
+    return EBRO_OK;
+}
+
+int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    if (n == 0) return EBRO_OK;
+    if (n > INT32_MAX - s->n_tokens)
+        return eb_fail(err, EBRO_INVALID, "a sequence of %u + %u tokens", s->n_tokens, n);
+    int32_t st = grow_tokens(s, (size_t)s->n_tokens + n, err);
+    if (st != EBRO_OK) return st;
+    memcpy(s->tokens + s->n_tokens, ids, n * sizeof *ids);
+    uint32_t n_tokens = s->n_tokens + n;
+    st = s->n_tokens == 0 ? push_first(s, n, err) : push_more(s, n_tokens, n > 1, err);
+    if (st != EBRO_OK) return st;
+    s->n_tokens = n_tokens;
+    if (m->options.keep == 0 || n == 1) return EBRO_OK;
+    /* Only for the sake of later prompts: without memory for it this one goes on. */
+    if (eb_prefix_note(&m->prefix, s->tokens, n_tokens, NULL) != EBRO_OK)
+        eb_log(m->options.log, EBRO_LOG_WARN, "no host memory to remember a prompt");
+    return EBRO_OK;
+}
+
+/* ---- steps -------------------------------------------------------------------------------- */
+
+static bool writes_in_place(const struct eb_seq *s, bool in_place) {
+    return in_place && s->state != NULL && eb_slot_holders(s->state) == 1;
+}
+
+/* The page that the next row falls into is started, and somebody else's rows may be in it. */
+static bool needs_copy(const struct eb_seq *s) {
+    const struct eb_layout *l = &s->manager->layout;
+    uint32_t row = s->n_done % l->page_tokens;
+    if (l->row_bytes == 0 || row == 0) return false;
+    return !eb_block_claimable(&s->manager->blocks, s->pages[s->n_done / l->page_tokens], row);
+}
+
+/* Makes ready what the step cannot do without, giving up snapshots for it. */
+static int32_t make_room(struct eb_seq *s, uint32_t n, bool in_place, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    struct eb_blocks *b = &m->blocks;
+    for (;;) {
+        uint32_t need = eb_layout_pages(&m->layout, s->n_done + n) - s->n_pages + needs_copy(s) +
+                        (writes_in_place(s, in_place) ? 0 : m->layout.slot_blocks);
+        if (eb_blocks_available(b) >= need) {
+            int32_t st = eb_blocks_reserve(b, need, err);
+            /* On NOMEM_DEVICE the limit has sunk, and there may be something to give up. */
+            if (st != EBRO_NOMEM_DEVICE || b->n_made == 0) return st;
+            continue;
+        }
+        struct eb_node *victim = eb_manager_victim(m, s);
+        if (victim == NULL) {
+            return eb_fail(err, EBRO_NOMEM_DEVICE,
+                           "%llu bytes of cache are needed: of the %llu allowed, %u live sequences "
+                           "hold %llu",
+                           bytes_of(m, need), bytes_of(m, b->limit), m->n_seqs,
+                           bytes_of(m, b->n_live));
+        }
+        eb_manager_give_up(m, victim);
+    }
+}
+
+/* Room for one snapshot, if it is worth what would have to go. */
+static bool make_room_for_snapshot(struct eb_seq *s, uint32_t tokens, uint32_t position) {
+    struct eb_manager *m = s->manager;
+    uint32_t need = m->layout.slot_blocks;
+    while (eb_blocks_available(&m->blocks) < need) {
+        struct eb_node *victim = eb_manager_victim(m, NULL);
+        if (victim == NULL ||
+            !m->policy.call->admit_snapshot(&m->policy, victim, tokens, position, need))
+            return false;
+        eb_manager_give_up(m, victim);
+    }
+    return eb_blocks_reserve(&m->blocks, need, NULL) == EBRO_OK;
+}
+
+static void warn_once(struct eb_manager *m) {
+    m->stats.snapshots_refused++;
+    if (m->warned_useless) return;
+    m->warned_useless = true;
+    eb_log(m->options.log, EBRO_LOG_WARN,
+           "no room for a snapshot of %llu bytes beside the live sequences (%llu bytes allowed in "
+           "all): such prompts will be read again",
+           bytes_of(m, m->layout.slot_blocks), bytes_of(m, m->blocks.limit));
+}
+
+static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
+    struct eb_manager *m = s->manager;
+    uint32_t end = step->first + step->n, last = step->first;
+    for (struct eb_wish w = next_wish(s, step->first); w.position != 0 && w.position < end;
+         w = next_wish(s, w.position)) {
+        struct eb_slot *slot = NULL;
+        if (step->n_emits == EB_MAX_EMITS) break;
+        if (!make_room_for_snapshot(s, w.position - last, w.position) ||
+            eb_slot_take(&m->slots, EB_LIVE, &slot, NULL) != EBRO_OK) {
+            warn_once(m);
+            continue;
+        }
+        slot->position = last = w.position;
+        step->emits[step->n_emits] = slot;
+        step->emit_rows[step->n_emits] = w.position - step->first - 1;
+        step->emit_why[step->n_emits++] = w.why;
+    }
+}
+
+/* Pages for the step's rows; the blocks lie ready, the list has room. */
+static void take_pages(struct eb_seq *s, struct eb_seq_step *step) {
+    struct eb_manager *m = s->manager;
+    const struct eb_layout *l = &m->layout;
+    if (l->row_bytes == 0) return;
+    uint32_t row = step->first % l->page_tokens, end = step->first + step->n;
+    if (row != 0) {
+        uint32_t *page = &s->pages[step->first / l->page_tokens];
+        uint32_t rows = step->n < l->page_tokens - row ? step->n : l->page_tokens - row;
+        if (!eb_block_claim(&m->blocks, *page, row, rows)) {
+            step->copy_from = *page;
+            *page = step->copy_to = eb_block_take(&m->blocks, EB_LIVE);
+            eb_block_claim(&m->blocks, *page, row, rows);
+            m->stats.copied_pages++;
+        }
+    }
+    while (s->n_pages < eb_layout_pages(l, end)) {
+        uint32_t left = end - s->n_pages * l->page_tokens;
+        uint32_t page = eb_block_take(&m->blocks, EB_LIVE);
+        eb_block_claim(&m->blocks, page, 0, left < l->page_tokens ? left : l->page_tokens);
+        s->pages[s->n_pages++] = page;
+    }
+}
+
+int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_step *step,
+                     ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    assert(!s->stepping && n > 0 && n <= s->n_tokens - s->n_done);
+    *step = (struct eb_seq_step){.first = s->n_done, .n = n, .in = s->state};
+    int32_t st = grow_pages(s, eb_layout_pages(&m->layout, s->n_done + n), err);
+    if (st == EBRO_OK) st = make_room(s, n, in_place, err);
+    if (st != EBRO_OK) return st;
+    if (writes_in_place(s, in_place)) {
+        step->out = s->state;
+    } else {
+        st = eb_slot_take(&m->slots, EB_LIVE, &step->out, err);
+        if (st != EBRO_OK) return st;
+        step->out->position = s->n_done + n;
+    }
+    step->old_pages = s->n_pages;
+    take_pages(s, step);
+    add_emits(s, step);
+    s->stepping = true;
+    return EBRO_OK;
+}
+
+static void drop_copied(struct eb_manager *m, struct eb_seq_step *step, uint32_t block) {
+    if (step->copy_from != step->copy_to) eb_block_drop(&m->blocks, block, EB_LIVE);
+}
+
+void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step) {
+    struct eb_manager *m = s->manager;
+    assert(s->stepping);
+    s->stepping = false;
+    drop_copied(m, step, step->copy_from);
+    if (step->out != s->state) {
+        eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+        s->state = step->out;
+    }
+    s->n_done += step->n;
+    s->state->position = s->n_done;
+    s->state->written = true;
+    m->stats.evaluated_tokens += step->n;
+    for (uint32_t i = 0; i < step->n_emits; i++) {
+        step->emits[i]->written = true;
+        eb_manager_keep(m, s, step->emits[i], step->emit_why[i]);
+        eb_slot_drop(&m->slots, &step->emits[i], EB_LIVE);
+    }
+    struct eb_wish w = next_wish(s, s->n_done - 1);
+    if (w.position == s->n_done) eb_manager_keep(m, s, s->state, w.why);
+    drop_wishes(s, 0, s->n_done);
+}
+
+void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step) {
+    struct eb_manager *m = s->manager;
+    assert(s->stepping);
+    s->stepping = false;
+    if (step->copy_from != step->copy_to)
+        s->pages[step->first / m->layout.page_tokens] = step->copy_from;
+    drop_copied(m, step, step->copy_to);
+    drop_pages_from(s, step->old_pages);
+    if (step->out == s->state)
+        s->state->written = false; /* half-way between two tokens */
+    else
+        eb_slot_drop(&m->slots, &step->out, EB_LIVE);
+    for (uint32_t i = 0; i < step->n_emits; i++) eb_slot_drop(&m->slots, &step->emits[i], EB_LIVE);
+}
+
+uint32_t eb_seq_fit(const struct eb_seq *s, uint32_t n) {
+    uint32_t n_wishes = 0, end = s->n_done + n;
+    for (struct eb_wish w = next_wish(s, s->n_done); w.position != 0 && w.position < end;
+         w = next_wish(s, w.position)) {
+        if (++n_wishes > EB_MAX_EMITS) return w.position - s->n_done;
+    }
+    return n;
+}
+
+/* ---- branching and going back ------------------------------------------------------------- */
+
+int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    assert(!s->stepping);
+    *out = NULL;
+    if (s->state != NULL && !s->state->written)
+        return eb_fail(err, EBRO_INVALID, "the sequence failed in a step");
+    struct eb_seq *c = NULL;
+    int32_t st = eb_seq_open(m, &c, err);
+    if (st != EBRO_OK) return st;
+    if ((st = grow_tokens(c, s->n_tokens, err)) == EBRO_OK) st = grow_pages(c, s->n_pages, err);
+    for (uint32_t i = 0; st == EBRO_OK && i < s->n_wishes; i++)
+        st = add_wish(c, s->wishes[i].position, s->wishes[i].why, err);
+    if (st != EBRO_OK) {
+        eb_seq_close(&c);
+        return st;
+    }
+    if (s->n_tokens > 0) memcpy(c->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
+    c->n_tokens = s->n_tokens;
+    c->n_done = s->n_done;
+    c->reuse = s->reuse;
+    for (; c->n_pages < s->n_pages; c->n_pages++) {
+        c->pages[c->n_pages] = s->pages[c->n_pages];
+        eb_block_hold(&m->blocks, c->pages[c->n_pages], EB_LIVE);
+    }
+    c->state = s->state;
+    if (c->state != NULL) eb_slot_hold(&m->slots, c->state, EB_LIVE);
+    *out = c;
+    return EBRO_OK;
+}
+
+int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    assert(!s->stepping);
+    if (position > s->n_tokens) {
+        return eb_fail(err, EBRO_INVALID, "going back to %u tokens: the sequence holds %u",
+                       position, s->n_tokens);
+    }
+    if (position < s->n_done) {
+        struct eb_match match = {0};
+        if (m->options.keep != 0)
+            match = eb_prefix_match(&m->prefix, s->tokens, position, position);
+        eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+        s->n_done = 0;
+        if (match.snapshot != NULL) {
+            s->n_done = eb_node_end(match.snapshot);
+            s->state = match.snapshot->snapshot;
+            eb_slot_hold(&m->slots, s->state, EB_LIVE);
+            m->policy.call->touch(&m->policy, match.snapshot, true, NULL);
+        }
+        /* Its own pages hold the rows before that as well as the tree's. */
+        drop_pages_from(s, eb_layout_pages(&m->layout, s->n_done));
+    }
+    s->n_tokens = position;
+    drop_wishes(s, position + 1, UINT32_MAX);
+    return EBRO_OK;
+}

@@ -1,0 +1,312 @@
+/* The memory manager against a model of the device's memory: a million random operations. The model
+ * knows, for each block, which token chain its rows and states belong to; after every step what the
+ * sequence would read must be its own chain and nothing else. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "mem/manager.h"
+#include "tests/harness/test.h"
+
+enum { N_SEQS = 12, PAGE = 16, SLOT_BLOCKS = 3, VOCAB = 3, MAX_TOKENS = 400 };
+
+/* ---- the model --------------------------------------------------------------------------- */
+
+struct content {
+    uint64_t rows[PAGE]; /* chain up to and including that row's token */
+    uint64_t state;      /* chain up to the state's position */
+};
+
+struct world {
+    struct eb_manager m;
+    struct content *blocks;
+    struct test_rng rng;
+    struct eb_seq *seqs[N_SEQS];
+    uint64_t fail_extent, fail_alloc; /* one in so many fails; 0: none */
+    size_t n_held;                    /* host allocations */
+    uint64_t made_bytes;
+    uint32_t n_steps, n_refused, n_resumed, n_aborted;
+};
+
+static uint32_t below(struct world *w, uint32_t n) {
+    return (uint32_t)(test_u64(&w->rng) % n);
+}
+
+static uint64_t chain(uint64_t before, int32_t token) {
+    return (before ^ (uint64_t)(uint32_t)token) * 0x100000001b3u + 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t chain_of(const struct eb_seq *s, uint32_t n) {
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < n; i++) h = chain(h, s->tokens[i]);
+    return h;
+}
+
+static void *hook(void *user, void *p, size_t n) {
+    struct world *w = user;
+    if (n == 0) {
+        w->n_held -= p != NULL;
+        free(p);
+        return NULL;
+    }
+    if (w->fail_alloc != 0 && test_u64(&w->rng) % w->fail_alloc == 0) return NULL;
+    void *q = realloc(p, n);
+    if (q != NULL && p == NULL) w->n_held++;
+    return q;
+}
+
+static int32_t make_extent(void *user, uint32_t extent, uint64_t bytes, ebro_error *err) {
+    struct world *w = user;
+    (void)extent;
+    if (w->fail_extent != 0 && test_u64(&w->rng) % w->fail_extent == 0)
+        return eb_fail(err, EBRO_NOMEM_DEVICE, "the test has no more memory");
+    w->made_bytes += bytes;
+    assert_true(w->made_bytes <= w->m.options.budget_bytes);
+    return EBRO_OK;
+}
+
+/* What a sequence would read: every row of its pages and its state. */
+static void check_reads(struct world *w, const struct eb_seq *s) {
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < s->n_done; i++) {
+        h = chain(h, s->tokens[i]);
+        if (w->blocks[s->pages[i / PAGE]].rows[i % PAGE] != h)
+            fail_msg("row %u of a sequence of %u is not its own", i, s->n_done);
+    }
+    if (s->n_done == 0) {
+        assert_null(s->state);
+        return;
+    }
+    assert_true(s->state->written && s->state->position == s->n_done);
+    for (uint32_t i = 0; i < SLOT_BLOCKS; i++) {
+        if (w->blocks[s->state->blocks[i]].state != h)
+            fail_msg("the state at %u tokens is not the sequence's", s->n_done);
+    }
+}
+
+/* Does on the model what the ops of a step do on a device. */
+static void run_ops(struct world *w, const struct eb_seq *s, const struct eb_seq_step *step) {
+    if (step->copy_from != step->copy_to) w->blocks[step->copy_to] = w->blocks[step->copy_from];
+    uint64_t h = chain_of(s, step->first);
+    if (step->in != NULL) assert_true(w->blocks[step->in->blocks[0]].state == h);
+    uint32_t emit = 0;
+    for (uint32_t r = 0; r < step->n; r++) {
+        uint32_t at = step->first + r;
+        h = chain(h, s->tokens[at]);
+        w->blocks[s->pages[at / PAGE]].rows[at % PAGE] = h;
+        if (emit < step->n_emits && step->emit_rows[emit] == r) {
+            for (uint32_t i = 0; i < SLOT_BLOCKS; i++)
+                w->blocks[step->emits[emit]->blocks[i]].state = h;
+            emit++;
+        }
+    }
+    assert_int_equal(emit, step->n_emits);
+    for (uint32_t i = 0; i < SLOT_BLOCKS; i++) w->blocks[step->out->blocks[i]].state = h;
+}
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+static void op_push(struct world *w, struct eb_seq *s) {
+    int32_t ids[128];
+    uint32_t n = below(w, 4) == 0 ? 1 : 1 + below(w, 90);
+    if (s->n_tokens + n > MAX_TOKENS) return;
+    /* Few different prompts, so that chains meet, part, and meet again. */
+    uint32_t family = below(w, 6), own = below(w, 90);
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = i < own ? (int32_t)(family * 7 + i * i) % VOCAB : (int32_t)below(w, VOCAB);
+    uint32_t before = s->n_tokens, done = s->n_done;
+    int32_t st = eb_seq_push(s, ids, n, NULL);
+    if (st == EBRO_OK) {
+        assert_int_equal(s->n_tokens, before + n);
+        assert_true(s->n_done < s->n_tokens);
+        w->n_resumed += before == 0 && s->n_done > 0;
+        if (before == 0) check_reads(w, s);
+    } else {
+        assert_int_equal(s->n_tokens, before);
+        assert_int_equal(s->n_done, done);
+        w->n_refused++;
+    }
+}
+
+static void op_step(struct world *w, struct eb_seq *s) {
+    uint32_t pending = s->n_tokens - s->n_done;
+    if (pending == 0 || (s->state != NULL && !s->state->written)) return;
+    uint32_t n = eb_seq_fit(s, 1 + below(w, pending));
+    bool in_place = below(w, 2) == 0;
+    struct eb_seq_step step;
+    uint32_t done = s->n_done, pages = s->n_pages;
+    int32_t st = eb_seq_begin(s, n, in_place, &step, NULL);
+    if (st != EBRO_OK) {
+        assert_int_equal(s->n_done, done);
+        assert_int_equal(s->n_pages, pages);
+        w->n_refused++;
+        return;
+    }
+    run_ops(w, s, &step);
+    w->n_steps++;
+    if (below(w, 8) == 0) { /* cancelled or failed: the rows were perhaps written */
+        eb_seq_abort(s, &step);
+        w->n_aborted++;
+        if (s->state != NULL && !s->state->written) return;
+    } else {
+        eb_seq_commit(s, &step);
+    }
+    check_reads(w, s);
+}
+
+static void op_any(struct world *w, uint32_t i) {
+    struct eb_seq **s = &w->seqs[i];
+    if (*s == NULL) {
+        if (eb_seq_open(&w->m, s, NULL) != EBRO_OK) *s = NULL;
+        if (*s != NULL) op_push(w, *s);
+        return;
+    }
+    switch (below(w, 16)) {
+        case 0:
+            eb_seq_close(s);
+            break;
+        case 1: {
+            uint32_t j = below(w, N_SEQS);
+            if (w->seqs[j] == NULL && eb_seq_copy(*s, &w->seqs[j], NULL) == EBRO_OK)
+                check_reads(w, w->seqs[j]);
+            break;
+        }
+        case 2:
+            if (eb_seq_cut(*s, below(w, (*s)->n_tokens + 1), NULL) == EBRO_OK &&
+                ((*s)->state == NULL || (*s)->state->written))
+                check_reads(w, *s);
+            break;
+        case 3:
+            eb_seq_wish(*s, below(w, (*s)->n_tokens + 2), NULL);
+            break;
+        case 4:
+        case 5:
+        case 6:
+            op_push(w, *s);
+            break;
+        default:
+            op_step(w, *s);
+    }
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static struct eb_layout small_layout(void) {
+    struct eb_layout l = {.shape = {.n_mla_layers = 1, .n_kda_layers = 1},
+                          .page_tokens = PAGE,
+                          .block_bytes = 256,
+                          .row_bytes = 16,
+                          .slot_blocks = SLOT_BLOCKS};
+    return l;
+}
+
+static void open_world(struct world *w, uint32_t blocks, const struct eb_manager_options *o) {
+    struct eb_alloc alloc = {.user = w, .realloc = hook};
+    struct eb_layout l = small_layout();
+    struct eb_manager_options options = *o;
+    options.budget_bytes = blocks * l.block_bytes + 77;
+    options.extent_bytes = 10 * l.block_bytes;
+    options.make = make_extent;
+    options.user = w;
+    w->blocks = calloc(blocks, sizeof *w->blocks);
+    assert_non_null(w->blocks);
+    memset(w->blocks, 0xa5, blocks * sizeof *w->blocks);
+    assert_int_equal(eb_manager_open(&w->m, &l, &alloc, &options, NULL), EBRO_OK);
+}
+
+static void audit(struct world *w) {
+    uint64_t fail = w->fail_alloc;
+    w->fail_alloc = 0;
+    const char *wrong = eb_manager_audit(&w->m);
+    w->fail_alloc = fail;
+    if (wrong != NULL) fail_msg("%s", wrong);
+    struct eb_manager_stats st;
+    eb_manager_get_stats(&w->m, &st);
+    assert_true(st.made_bytes <= st.budget_bytes);
+    assert_true(st.live_page_bytes + st.live_state_bytes + st.kept_page_bytes +
+                    st.kept_state_bytes <=
+                st.made_bytes);
+    assert_true(st.noted_tokens <= (1u << 16) || st.kept_page_bytes > 0);
+}
+
+static void close_world(struct world *w) {
+    w->fail_alloc = 0;
+    for (int i = 0; i < N_SEQS; i++) eb_seq_close(&w->seqs[i]);
+    audit(w);
+    struct eb_manager_stats st;
+    eb_manager_get_stats(&w->m, &st);
+    assert_int_equal(st.live_page_bytes + st.live_state_bytes, 0);
+    eb_manager_clear(&w->m);
+    eb_manager_get_stats(&w->m, &st);
+    assert_int_equal(st.kept_page_bytes + st.kept_state_bytes, 0);
+    assert_int_equal(st.n_snapshots, 0);
+    assert_int_equal(st.n_nodes, 0);
+    eb_manager_close(&w->m);
+    assert_int_equal(w->n_held, 0);
+    free(w->blocks);
+}
+
+static void run_random(uint32_t n_ops, uint32_t blocks, const struct eb_manager_options *o,
+                       uint64_t fail_extent, uint64_t fail_alloc) {
+    /* EBRO_TEST_SEED repeats a run. */
+    const char *again = getenv("EBRO_TEST_SEED");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seed = again != NULL ? strtoull(again, NULL, 0)
+                                  : (uint64_t)now.tv_sec * 1000003u + (uint64_t)now.tv_nsec;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    struct world w = {.rng = {seed}};
+    open_world(&w, blocks, o);
+    w.fail_extent = fail_extent;
+    w.fail_alloc = fail_alloc;
+    for (uint32_t i = 0; i < n_ops; i++) {
+        op_any(&w, below(&w, N_SEQS));
+        if (i % 512 == 0) audit(&w);
+    }
+    print_message("%u steps, %u refused, %u resumed, %u aborted, %llu evictions, %llu copies\n",
+                  w.n_steps, w.n_refused, w.n_resumed, w.n_aborted,
+                  (unsigned long long)w.m.stats.evictions,
+                  (unsigned long long)w.m.stats.copied_pages);
+    /* An extent that cannot be made lowers the limit for good, perhaps to very little. */
+    assert_true(w.n_steps > (fail_extent == 0 ? n_ops / 20 : 0));
+    if (fail_extent != 0 && w.m.blocks.limit < 100) goto out;
+    assert_true(w.n_resumed > 0 && w.n_aborted > 0);
+    assert_true(w.m.stats.evictions > 0 && w.m.stats.copied_pages > 0);
+out:
+    close_world(&w);
+}
+
+enum { ALL = EB_KEEP_PROMPT_END | EB_KEEP_TURN_END | EB_KEEP_INTERVAL | EB_KEEP_JUNCTION };
+
+static void test_lru(void **state) {
+    (void)state;
+    run_random(400000, 150,
+               &(struct eb_manager_options){.keep = ALL, .interval = 50, .max_noted = 1 << 16}, 0,
+               0);
+}
+
+static void test_cost(void **state) {
+    (void)state;
+    run_random(300000, 220,
+               &(struct eb_manager_options){
+                   .keep = ALL, .interval = 17, .policy = EB_POLICY_COST, .max_noted = 1 << 14},
+               0, 0);
+}
+
+/* Out of memory at any point, host's and device's. */
+static void test_failing(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        run_random(50000, 150,
+                   &(struct eb_manager_options){
+                       .keep = ALL, .interval = 40, .policy = i % 2, .max_noted = 1 << 16},
+                   40, 20);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lru), cmocka_unit_test(test_cost),
+                                       cmocka_unit_test(test_failing)};
+    return cmocka_run_group_tests_name("mem/manager", tests, NULL, NULL);
+}
