@@ -156,17 +156,10 @@ struct kda_chunk {
     float *decay;                    /* [dim] */
 };
 
-/* Row stride of the state tile: off a power of two, so that a column block of all rows fits the
- * nearest cache. */
-static inline size_t kda_tile_stride(uint32_t dim) {
-    return (size_t)dim + 16;
-}
-
 static inline uint64_t kda_scratch_floats(uint32_t dim) {
-    /* kda_prep: 6 chunks of rows, 2 small squares; kda_recur: the state tile and 2 chunks. */
-    uint64_t prep = 6u * KDA_CHUNK * (uint64_t)dim + 2u * KDA_CHUNK * KDA_CHUNK;
-    uint64_t recur = dim * (uint64_t)kda_tile_stride(dim) + 2u * KDA_CHUNK * (uint64_t)dim;
-    return prep > recur ? prep : recur;
+    /* kda_prep: 6 chunks of rows, 2 small squares. kda_recur, which needs 32 columns of a state and
+     * 2 squares, fits into that. */
+    return 6u * KDA_CHUNK * (uint64_t)dim + 2u * KDA_CHUNK * KDA_CHUNK;
 }
 
 static inline uint64_t kda_chunk_floats(uint32_t dim) {

@@ -7,7 +7,7 @@
 #ifndef EB_CPU_MICRO_H
 #define EB_CPU_MICRO_H
 
-#include "cpu.h"
+#include "vec.h"
 
 enum {
     MICRO_ROWS = 4,
@@ -81,8 +81,17 @@ struct micro_a {
     size_t row, col;
 };
 
+/* A right operand in blocks of MICRO_COLS columns: element (k, j) at
+ * p[j / MICRO_COLS * block + k * row + j % MICRO_COLS]. Plain rows have block = MICRO_COLS. */
+struct micro_b {
+    const float *p;
+    size_t row, block;
+};
+
 /* What becomes of the old output: c = a b, c = c + a b, c = scale[row] c + a b. */
 enum micro_mode { MICRO_SET, MICRO_ADD, MICRO_SCALE };
+
+#if !CPU_VEC
 
 static inline void micro_finish(float *restrict c, const float *acc, size_t n, enum micro_mode mode,
                                 const float *scale) {
@@ -134,32 +143,123 @@ static inline void micro_block1(size_t k, struct micro_a a, const float *restric
     micro_finish(c, acc, n, mode, scale);
 }
 
-/* c[m][n] from a[m][k] b[k][n], summed in one go: k is best at most MICRO_PANEL. A column block of
- * b stays in the nearest cache while all rows pass over it. */
-static inline void micro_panel(size_t m, size_t n, size_t k, struct micro_a a, const float *b,
-                               size_t ldb, float *c, size_t ldc, enum micro_mode mode,
-                               const float *scale) {
-    static const float none[MICRO_ROWS] = {0};
-    for (size_t j = 0; j < n; j += MICRO_COLS) {
-        size_t w = n - j < MICRO_COLS ? n - j : MICRO_COLS, r = 0;
-        for (; w == MICRO_COLS && r + MICRO_ROWS <= m; r += MICRO_ROWS) {
-            struct micro_a ar = {a.p + r * a.row, a.row, a.col};
-            micro_block4(k, ar, b + j, ldb, c + r * ldc + j, ldc, mode, scale ? scale + r : none);
+#endif
+
+#if CPU_VEC
+
+/* Rows of the register tile: 12 of 16 registers, or 12 of 32 with half as many for a row. */
+#if defined(__AVX512F__)
+enum { MICRO_TILE = 12 };
+#else
+enum { MICRO_TILE = 6 };
+#endif
+
+VEC_FN vec micro_load(const float *p, size_t n) {
+    return n == VEC ? vec_load(p) : vec_load_part(p, n);
+}
+
+/* `rows` <= MICRO_TILE rows of one block of n <= MICRO_COLS columns; rows is a constant. */
+VEC_FN void micro_tile(size_t rows, size_t k, struct micro_a a, const float *restrict b, size_t ldb,
+                       float *restrict c, size_t ldc, size_t n, enum micro_mode mode,
+                       const float *scale) {
+    vec acc[MICRO_TILE];
+    for (size_t r = 0; r < rows; r++) acc[r] = vec_all(0.0f);
+    for (size_t i = 0; i < k; i++) {
+        vec bi = micro_load(b + i * ldb, n);
+        const float *ai = a.p + i * a.col;
+        for (size_t r = 0; r < rows; r++) acc[r] = vec_fma(vec_all(ai[r * a.row]), bi, acc[r]);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        float *cr = c + r * ldc;
+        if (mode == MICRO_ADD) acc[r] = vec_add(micro_load(cr, n), acc[r]);
+        if (mode == MICRO_SCALE) acc[r] = vec_fma(vec_all(scale[r]), micro_load(cr, n), acc[r]);
+        if (n == VEC) {
+            vec_store(cr, acc[r]);
+        } else {
+            vec_store_part(cr, acc[r], n);
         }
-        for (; r < m; r++) {
-            struct micro_a ar = {a.p + r * a.row, a.row, a.col};
-            micro_block1(k, ar, b + j, ldb, c + r * ldc + j, w, mode, scale ? scale + r : none);
+    }
+}
+
+/* All rows of one block of columns. */
+VEC_FN void micro_column(size_t m, size_t k, struct micro_a a, const float *restrict b, size_t ldb,
+                         float *restrict c, size_t ldc, size_t n, enum micro_mode mode,
+                         const float *scale) {
+    size_t step = m >= MICRO_TILE ? MICRO_TILE : 6;
+    for (; m > 0; m -= step) {
+        if (m < step) step = m < 6 ? m : 6;
+        switch (step) {
+            case 1:
+                micro_tile(1, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            case 2:
+                micro_tile(2, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            case 3:
+                micro_tile(3, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            case 4:
+                micro_tile(4, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            case 5:
+                micro_tile(5, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            case 6:
+                micro_tile(6, k, a, b, ldb, c, ldc, n, mode, scale);
+                break;
+            default:
+                micro_tile(MICRO_TILE, k, a, b, ldb, c, ldc, n, mode, scale);
+        }
+        a.p += step * a.row;
+        c += step * ldc;
+        if (mode == MICRO_SCALE) scale += step;
+    }
+}
+
+#else
+
+/* All rows of one block of n columns. */
+static inline void micro_column(size_t m, size_t k, struct micro_a a, const float *b, size_t ldb,
+                                float *c, size_t ldc, size_t n, enum micro_mode mode,
+                                const float *scale) {
+    size_t r = 0;
+    for (; n == MICRO_COLS && r + MICRO_ROWS <= m; r += MICRO_ROWS) {
+        struct micro_a ar = {a.p + r * a.row, a.row, a.col};
+        micro_block4(k, ar, b, ldb, c + r * ldc, ldc, mode,
+                     mode == MICRO_SCALE ? scale + r : scale);
+    }
+    for (; r < m; r++) {
+        struct micro_a ar = {a.p + r * a.row, a.row, a.col};
+        micro_block1(k, ar, b, ldb, c + r * ldc, n, mode, mode == MICRO_SCALE ? scale + r : scale);
+    }
+}
+
+#endif
+
+/* c[m][n] from a[m][k] b[k][n], summed in one go: k is best at most MICRO_PANEL. A column block of
+ * b stays in the nearest cache while all rows pass over it. `scale` is [m], for MICRO_SCALE. */
+static inline void micro_panel(size_t m, size_t n, size_t k, struct micro_a a, struct micro_b b,
+                               float *c, size_t ldc, enum micro_mode mode, const float *scale) {
+    static const float none[12] = {0}; /* nothing is read, but compilers cannot know */
+    if (!scale) scale = none;
+    for (size_t j = 0; j < n; j += MICRO_COLS, b.p += b.block) {
+        size_t w = n - j < MICRO_COLS ? n - j : MICRO_COLS;
+        if (w == MICRO_COLS) {
+            micro_column(m, k, a, b.p, b.row, c + j, ldc, MICRO_COLS, mode, scale);
+        } else {
+            micro_column(m, k, a, b.p, b.row, c + j, ldc, w, mode, scale);
         }
     }
 }
 
 /* c[m][n] = a[m][k] b[k][n] for any k, panel by panel. */
-static inline void micro_gemm(size_t m, size_t n, size_t k, struct micro_a a, const float *b,
-                              size_t ldb, float *c, size_t ldc) {
+static inline void micro_gemm(size_t m, size_t n, size_t k, struct micro_a a, struct micro_b b,
+                              float *c, size_t ldc) {
     for (size_t i = 0; i < k; i += MICRO_PANEL) {
         size_t inner = k - i < MICRO_PANEL ? k - i : MICRO_PANEL;
         struct micro_a ai = {a.p + i * a.col, a.row, a.col};
-        micro_panel(m, n, inner, ai, b + i * ldb, ldb, c, ldc, i ? MICRO_ADD : MICRO_SET, NULL);
+        struct micro_b bi = {b.p + i * b.row, b.row, b.block};
+        micro_panel(m, n, inner, ai, bi, c, ldc, i ? MICRO_ADD : MICRO_SET, NULL);
     }
 }
 

@@ -193,8 +193,9 @@ static void expand_rows(const ebro_mla_prefill_args *a, struct expand *e, uint64
             cpu_load_row(e->rows + (uint64_t)i * a->kv_lora, &a->kv_b, first + r + i, 0,
                          a->kv_lora);
         }
-        micro_gemm(m, n_tokens, a->kv_lora, (struct micro_a){e->rows, a->kv_lora, 1}, e->latent,
-                   EXPAND_TOKENS, out + (uint64_t)r * EXPAND_TOKENS, EXPAND_TOKENS);
+        micro_gemm(m, n_tokens, a->kv_lora, (struct micro_a){e->rows, a->kv_lora, 1},
+                   (struct micro_b){e->latent, EXPAND_TOKENS, MICRO_COLS},
+                   out + (uint64_t)r * EXPAND_TOKENS, EXPAND_TOKENS);
     }
 }
 
@@ -226,14 +227,15 @@ static void expand_attend(const ebro_mla_prefill_args *a, struct expand *e, cons
     float factor[EXPAND_ROWS];
     const float *q = eb_mat_row(&a->q, s->begin + i) + (uint64_t)h * qk;
     float *out = eb_mat_row(&a->out, s->begin + i) + (uint64_t)h * a->v_dim;
-    micro_gemm(m, n, qk, (struct micro_a){q, a->q.stride, 1}, e->key, EXPAND_TOKENS, e->score,
-               EXPAND_TOKENS);
+    micro_gemm(m, n, qk, (struct micro_a){q, a->q.stride, 1},
+               (struct micro_b){e->key, EXPAND_TOKENS, MICRO_COLS}, e->score, EXPAND_TOKENS);
     for (uint32_t r = 0; r < m; r++) {
         uint32_t end = end_of(a, s, i + r), seen = end > t0 ? min_u32(end - t0, n) : 0;
         factor[r] = softmax_tile(e->run + i + r, e->score + r * EXPAND_TOKENS, seen, n, a->scale);
     }
-    micro_panel(m, a->v_dim, n, (struct micro_a){e->score, EXPAND_TOKENS, 1}, e->value, a->v_dim,
-                out, a->out.stride, MICRO_SCALE, factor);
+    micro_panel(m, a->v_dim, n, (struct micro_a){e->score, EXPAND_TOKENS, 1},
+                (struct micro_b){e->value, a->v_dim, MICRO_COLS}, out, a->out.stride, MICRO_SCALE,
+                factor);
 }
 
 static void expand_begin(const ebro_mla_prefill_args *a, struct expand *e, const struct span *s,
@@ -375,8 +377,9 @@ static void absorb_split(const ebro_mla_decode_args *a, struct absorb *b, const 
             b->factor[h] =
                 softmax_tile(b->here + h, b->score + (uint64_t)h * DECODE_TOKENS, n, n, a->scale);
         }
-        micro_panel(a->n_heads, a->kv_lora, n, (struct micro_a){b->score, DECODE_TOKENS, 1}, tile,
-                    stride, b->part, a->kv_lora, MICRO_SCALE, b->factor);
+        micro_panel(a->n_heads, a->kv_lora, n, (struct micro_a){b->score, DECODE_TOKENS, 1},
+                    (struct micro_b){tile, stride, MICRO_COLS}, b->part, a->kv_lora, MICRO_SCALE,
+                    b->factor);
         begin += n;
     }
 }
