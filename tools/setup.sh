@@ -11,6 +11,7 @@ die() {
 has() {
     case $1 in
         gcc | libc6-dev) echo 'int main(void) { return 0; }' | gcc -x c -o /dev/null - 2>/dev/null ;;
+        g++) echo 'int main() { return 0; }' | g++ -x c++ -o /dev/null - 2>/dev/null ;;
         cmake) cmake --version >/dev/null 2>&1 ;;
         ninja-build) ninja --version >/dev/null 2>&1 || make --version >/dev/null 2>&1 ;;
         pkg-config) pkg-config --version >/dev/null 2>&1 ;;
