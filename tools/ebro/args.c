@@ -123,6 +123,16 @@ static const struct eb_arg *find_arg(const struct eb_arg_group *groups, size_t n
     return NULL;
 }
 
+/* The option that takes words which are no options; NULL: none. */
+static const struct eb_arg *find_positional(const struct eb_arg_group *groups, size_t n_groups) {
+    for (size_t g = 0; g < n_groups; g++) {
+        for (size_t i = 0; i < groups[g].n; i++) {
+            if (groups[g].args[i].name[0] != '-') return &groups[g].args[i];
+        }
+    }
+    return NULL;
+}
+
 static bool parse_environment(const struct eb_arg_group *groups, size_t n_groups, void *values,
                               char *text, size_t text_bytes) {
     for (size_t g = 0; g < n_groups; g++) {
@@ -141,10 +151,17 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
                                   char **argv, void *values, char *text, size_t text_bytes) {
     /* Help is given however wrong the rest is, but not where "--help" is the value of an option. */
     bool wrong = !parse_environment(groups, n_groups, values, text, text_bytes);
+    const struct eb_arg *positional = find_positional(groups, n_groups);
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return EB_ARGS_HELP;
         if (wrong) continue; /* the first mistake is the one to name */
+        if (positional && word[0] != '-') {
+            wrong = !set_value(positional, positional->name, word, EB_FROM_COMMAND_LINE, values,
+                               text, text_bytes);
+            positional = NULL; /* one word, and no more */
+            continue;
+        }
         if (word[0] != '-' || word[1] == '\0') {
             snprintf(text, text_bytes, "unexpected argument \"%s\"", word);
             wrong = true;

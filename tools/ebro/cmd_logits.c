@@ -143,17 +143,13 @@ int eb_cmd_logits(int argc, char **argv) {
 
     struct eb_session s = {0};
     struct eb_tokens tokens = {0};
-    ebro_error err = {0};
     if ((code = eb_session_open_model(&s, &o)) != EB_EXIT_OK) goto out;
     code = o.ids ? read_ids(o.ids, s.model_info.vocab, &tokens)
                  : eb_tokens_of_text(s.model, o.prompt, strlen(o.prompt), &tokens);
     if (code != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(&s, &o)) != EB_EXIT_OK) goto out;
     uint32_t n_last = o.n_last < tokens.n ? (uint32_t)o.n_last : (uint32_t)tokens.n;
-    if (ebro_seq_append(s.seq, tokens.ids, tokens.n, n_last, &err) != EBRO_OK) {
-        code = eb_complain_error(&err);
-        goto out;
-    }
+    if ((code = eb_session_append(&s, tokens.ids, tokens.n, n_last)) != EB_EXIT_OK) goto out;
     double begin = eb_seconds();
     if ((code = eb_session_evaluate(&s, NULL)) != EB_EXIT_OK) goto out;
     double seconds = eb_seconds() - begin;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 extern const unsigned char ebro_demo_config[], ebro_demo_generation_config[],
     ebro_demo_tokenizer_config[], ebro_demo_tiktoken[], ebro_demo_weights[];
@@ -204,6 +203,14 @@ int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_err
     return ebro_runtime_open(&options, out, err);
 }
 
+/* The library's progress. Its bar is on only where a command waits for something long. */
+static int32_t tell(void *user, const char *label, float fraction) {
+    struct eb_session *s = user;
+    if (s->interrupt && *s->interrupt) return 1;
+    eb_bar_show(&s->bar, label, (double)fraction);
+    return 0;
+}
+
 static int32_t open_model(struct eb_session *s, const char *path, ebro_error *err) {
     const ebro_file demo[] = {
         {"config.json", ebro_demo_config, (size_t)ebro_demo_config_bytes},
@@ -214,12 +221,16 @@ static int32_t open_model(struct eb_session *s, const char *path, ebro_error *er
         {"tiktoken.model", ebro_demo_tiktoken, (size_t)ebro_demo_tiktoken_bytes},
         {"model.safetensors", ebro_demo_weights, (size_t)ebro_demo_weights_bytes},
     };
-    ebro_model_options options = {.size = sizeof options, .path = path};
+    ebro_model_options options = {
+        .size = sizeof options, .path = path, .progress = tell, .progress_user = s};
     if (!path) {
         options.files = demo;
         options.n_files = sizeof demo / sizeof *demo;
     }
-    return ebro_model_open(s->runtime, &options, &s->model, err);
+    eb_bar_start(&s->bar);
+    int32_t st = ebro_model_open(s->runtime, &options, &s->model, err);
+    eb_bar_end(&s->bar);
+    return st;
 }
 
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
@@ -252,9 +263,14 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
                                    .n_chunk = (uint32_t)o->n_chunk,
                                    .cache_dtype = s->cache_dtype,
                                    .prefill_form = o->mla_form,
-                                   .strict = o->strict};
-    if (ebro_engine_open(s->model, s->device, &options, &s->engine, &err) != EBRO_OK)
-        return eb_complain_error(&err);
+                                   .progress = tell,
+                                   .progress_user = s,
+                                   .strict = o->strict,
+                                   .expert_choices = o->save_experts || o->experts};
+    eb_bar_start(&s->bar);
+    int32_t st = ebro_engine_open(s->model, s->device, &options, &s->engine, &err);
+    eb_bar_end(&s->bar);
+    if (st != EBRO_OK) return eb_complain_error(&err);
     if (ebro_seq_create(s->engine, &s->seq, &err) != EBRO_OK) return eb_complain_error(&err);
     return EB_EXIT_OK;
 }
@@ -288,23 +304,71 @@ int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
     return EB_EXIT_OK;
 }
 
-int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt) {
-    const double begin = eb_seconds(), patience = 0.5;
-    const uint32_t total = ebro_seq_pending(s->seq);
-    bool shown = false;
-    for (uint32_t left; (left = ebro_seq_pending(s->seq)) > 0 && !(interrupt && *interrupt);) {
-        ebro_error err = {0};
-        if (left < total && eb_seconds() - begin > patience && isatty(STDERR_FILENO)) {
-            fprintf(stderr, "\rprompt: %u of %u tokens", total - left, total);
-            shown = true;
+int eb_tokens_of_chat(const ebro_model *model, const ebro_chat_message *messages, size_t n,
+                      bool think, struct eb_tokens *out) {
+    const ebro_chat_options options = {.size = sizeof options, .thinking = think};
+    ebro_error err = {0};
+    size_t needed = 0, capacity = 256;
+    for (size_t i = 0; i < n; i++) capacity += 16 + strlen(messages[i].content);
+    /* a second round only where a format needs more than the room left above */
+    for (;;) {
+        int32_t *grown = realloc(out->ids, capacity * sizeof *grown);
+        if (!grown) {
+            eb_complain("out of memory for the tokens of the chat");
+            return EB_EXIT_MEMORY;
         }
-        if (ebro_engine_step(s->engine, &err) != EBRO_OK) {
-            if (shown) fputs("\r\033[K", stderr);
-            return eb_complain_error(&err);
-        }
+        out->ids = grown;
+        int32_t status =
+            ebro_chat_tokenize(model, messages, n, &options, out->ids, capacity, &needed, &err);
+        if (status == EBRO_OK) break;
+        if (status != EBRO_INVALID || needed <= capacity) return eb_complain_error(&err);
+        capacity = needed;
     }
-    if (shown) fputs("\r\033[K", stderr);
+    out->n = needed;
     return EB_EXIT_OK;
+}
+
+int eb_session_restart(struct eb_session *s) {
+    ebro_error err = {0};
+    ebro_seq_destroy(&s->seq);
+    return ebro_seq_create(s->engine, &s->seq, &err) == EBRO_OK ? EB_EXIT_OK
+                                                                : eb_complain_error(&err);
+}
+
+int eb_session_append(struct eb_session *s, const int32_t *ids, size_t n, uint32_t n_logits) {
+    ebro_error err = {0};
+    size_t held = (size_t)ebro_seq_length(s->seq) + ebro_seq_pending(s->seq);
+    if (n > s->n_ctx - held) {
+        eb_complain("context full: %zu tokens do not fit into %u; -c N gives room for N", held + n,
+                    s->n_ctx);
+        return EB_EXIT_USAGE;
+    }
+    return ebro_seq_append(s->seq, ids, n, n_logits, &err) == EBRO_OK ? EB_EXIT_OK
+                                                                      : eb_complain_error(&err);
+}
+
+int eb_session_check_think(const struct eb_session *s, const struct eb_options *o) {
+    if (!o->think || strcmp(s->model_info.architecture, "kimi-k3") == 0) return EB_EXIT_OK;
+    eb_complain("--think: a %s model has no channel for thinking", s->model_info.architecture);
+    return EB_EXIT_USAGE;
+}
+
+int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt) {
+    int code = EB_EXIT_OK;
+    /* a single token is no reason to look at the clock */
+    if (ebro_seq_pending(s->seq) > 1) eb_bar_start(&s->bar);
+    s->interrupt = interrupt;
+    while (ebro_seq_pending(s->seq) > 0 && !(interrupt && *interrupt)) {
+        ebro_error err = {0};
+        int32_t st = ebro_engine_step(s->engine, &err);
+        if (st == EBRO_OK || st == EBRO_CANCELLED) continue;
+        eb_bar_end(&s->bar);
+        code = eb_complain_error(&err);
+        break;
+    }
+    s->interrupt = NULL;
+    eb_bar_end(&s->bar);
+    return code;
 }
 
 const char *eb_cache_dtype_name(int32_t dtype) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "args.h"
+#include "bar.h"
 #include "ebro/ebro.h"
 
 #if defined(__GNUC__)
@@ -45,6 +46,7 @@ struct eb_options {
     enum eb_arg_from prompt_from, system_from, ids_from, think_from;
     /* generation */
     uint64_t n_predict, top_k, seed;
+    enum eb_arg_from n_predict_from;
     double temperature, top_p, min_p;
     double repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t repeat_last_n;
@@ -52,7 +54,11 @@ struct eb_options {
     /* results */
     uint64_t n_last;
     const char *out;
+    const char *save_experts, *experts;
     bool json;
+    /* inspect and tokenize */
+    bool tensors, ids_only, special;
+    const char *decode;
 };
 
 /* Defaults of all of them. */
@@ -92,13 +98,21 @@ struct eb_session {
     ebro_device_info device_info;
     int32_t cache_dtype; /* never -1 */
     uint32_t n_ctx;
+    struct eb_bar bar;                      /* what the library's progress is shown with */
+    const volatile sig_atomic_t *interrupt; /* cancels what the library does; NULL: nothing does */
 };
 
-/* Runtime, device, model; then engine and sequence. They return an exit code and have complained
- * unless it is EB_EXIT_OK. */
+/* Runtime, device, model; then engine and sequence. The session stays where it is from then on.
+ * They return an exit code and have complained unless it is EB_EXIT_OK. */
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
 void eb_session_close(struct eb_session *s);
+/* The sequence forgets everything: a new one in place of the old one. Returns an exit code. */
+int eb_session_restart(struct eb_session *s);
+/* ebro_seq_append, with a word about -c where they do not fit. Returns an exit code. */
+int eb_session_append(struct eb_session *s, const int32_t *ids, size_t n, uint32_t n_logits);
+/* Complains about --think where the model has no channel for it. Returns an exit code. */
+int eb_session_check_think(const struct eb_session *s, const struct eb_options *o);
 
 /* Token ids in memory of their own (free ids). */
 struct eb_tokens {
@@ -108,9 +122,12 @@ struct eb_tokens {
 /* [BOS], where the model has one, then the text as ordinary text. */
 int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
                       struct eb_tokens *out);
+/* A conversation in the model's own format, up to where the assistant is to go on. */
+int eb_tokens_of_chat(const ebro_model *model, const ebro_chat_message *messages, size_t n,
+                      bool think, struct eb_tokens *out);
 
-/* Evaluates all that is queued, showing progress on a terminal when it takes long. Stops early,
- * with tokens still pending, once *interrupt is not 0 (NULL: never). */
+/* Evaluates all that is queued, with a bar on a terminal when it takes long. Stops early, with
+ * tokens still pending, once *interrupt is not 0 (NULL: never). */
 int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt);
 
 const char *eb_cache_dtype_name(int32_t dtype);
@@ -118,6 +135,9 @@ double eb_seconds(void); /* a monotonic clock */
 
 /* The commands: argv[0] is the first argument after the command's name. They return exit codes. */
 int eb_cmd_run(int argc, char **argv);
+int eb_cmd_chat(int argc, char **argv);
+int eb_cmd_inspect(int argc, char **argv);
+int eb_cmd_tokenize(int argc, char **argv);
 int eb_cmd_logits(int argc, char **argv);
 int eb_cmd_devices(int argc, char **argv);
 int eb_cmd_bench(int argc, char **argv);

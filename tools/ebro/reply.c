@@ -1,12 +1,35 @@
 /* reply.c: see reply.h. Write errors are left in the stream, for eb_flush_stdout to find. */
 #include "reply.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static void write_out(struct eb_text_out *o, const char *text, size_t n) {
-    if (n == 0) return;
+static int32_t keep(struct eb_text_out *o, const char *text, size_t n, ebro_error *err) {
+    if (o->capacity - o->n_kept < n) {
+        size_t capacity = 2 * (o->n_kept + n) + 256;
+        char *grown = realloc(o->kept, capacity);
+        if (!grown) {
+            if (err) {
+                err->status = EBRO_NOMEM_HOST;
+                snprintf(err->text, sizeof err->text, "out of memory for %zu bytes of a reply",
+                         capacity);
+            }
+            return EBRO_NOMEM_HOST;
+        }
+        o->kept = grown;
+        o->capacity = capacity;
+    }
+    memcpy(o->kept + o->n_kept, text, n);
+    o->n_kept += n;
+    return EBRO_OK;
+}
+
+static int32_t write_out(struct eb_text_out *o, const char *text, size_t n, ebro_error *err) {
+    if (n == 0) return EBRO_OK;
+    if (!o->any && o->before) fputs(o->before, o->f);
     fwrite(text, 1, n, o->f);
     o->any = true;
+    return o->keep ? keep(o, text, n, err) : EBRO_OK;
 }
 
 /* *over: a stop string is complete. */
@@ -17,15 +40,19 @@ static int32_t put(struct eb_text_out *o, const char *bytes, size_t n, bool *ove
     int32_t stopped = 0;
     int32_t st = ebro_text_stream_push(o->stream, bytes, n, &text, &text_bytes, &stopped, err);
     if (st != EBRO_OK) return st;
-    write_out(o, text, text_bytes);
     *over = stopped != 0;
-    return EBRO_OK;
+    return write_out(o, text, text_bytes, err);
 }
 
 static void release(struct eb_text_out *o) {
     const char *text = NULL;
     size_t n = 0;
-    if (ebro_text_stream_finish(o->stream, &text, &n, NULL) == EBRO_OK) write_out(o, text, n);
+    if (ebro_text_stream_finish(o->stream, &text, &n, NULL) == EBRO_OK) write_out(o, text, n, NULL);
+}
+
+enum eb_reply_form eb_reply_form_of(const ebro_model_info *model, bool chat, bool think) {
+    if (!chat || strcmp(model->architecture, "kimi-k3") != 0) return EB_REPLY_PLAIN;
+    return think ? EB_REPLY_K3_THINKING : EB_REPLY_K3;
 }
 
 int32_t eb_reply_start(struct eb_reply *r, ebro_runtime *runtime, enum eb_reply_form form,
@@ -43,6 +70,9 @@ int32_t eb_reply_start(struct eb_reply *r, ebro_runtime *runtime, enum eb_reply_
 void eb_reply_free(struct eb_reply *r) {
     ebro_text_stream_destroy(&r->text.stream);
     ebro_text_stream_destroy(&r->thought.stream);
+    free(r->text.kept);
+    free(r->thought.kept);
+    r->text.kept = r->thought.kept = NULL;
 }
 
 /* Thinking ends with a line of its own, before the response begins: on a terminal both streams are
@@ -50,7 +80,10 @@ void eb_reply_free(struct eb_reply *r) {
  */
 static void end_thought(struct eb_reply *r) {
     release(&r->thought);
-    if (r->thought.any) fputc('\n', r->thought.f);
+    if (r->thought.any) {
+        if (r->thought.after) fputs(r->thought.after, r->thought.f);
+        fputc('\n', r->thought.f);
+    }
     r->thought.any = false;
 }
 

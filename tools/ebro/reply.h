@@ -26,6 +26,12 @@ struct eb_text_out {
     FILE *f;
     ebro_text_stream *stream;
     bool any; /* something was written */
+    /* Set after eb_reply_start, where wanted: written around the text (NULL: nothing), and whether
+     * what was written is kept. */
+    const char *before, *after;
+    bool keep;
+    char *kept; /* NULL: nothing; freed by eb_reply_free */
+    size_t n_kept, capacity;
 };
 
 enum eb_reply_channel { EB_CHANNEL_RESPONSE, EB_CHANNEL_THINK, EB_CHANNEL_OTHER };
@@ -38,6 +44,8 @@ struct eb_reply {
     size_t n_name;
     struct eb_text_out text, thought;
 };
+
+enum eb_reply_form eb_reply_form_of(const ebro_model_info *model, bool chat, bool think);
 
 /* Stop strings are looked for in what goes to stdout. eb_reply_free may follow any time. */
 int32_t eb_reply_start(struct eb_reply *r, ebro_runtime *runtime, enum eb_reply_form form,

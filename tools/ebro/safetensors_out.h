@@ -1,4 +1,4 @@
-/* safetensors_out.h: writes a safetensors file, whole or not at all. Does not read any. */
+/* safetensors_out.h: writes a safetensors file, whole or not at all. Reading: safetensors_in.h. */
 #ifndef EB_SAFETENSORS_OUT_H
 #define EB_SAFETENSORS_OUT_H
 
@@ -10,15 +10,13 @@
 struct eb_out_tensor {
     const char *name;  /* letters, digits, '.', '_' */
     const char *dtype; /* "F32" or "I32" */
-    uint64_t shape[2];
+    uint64_t shape[3];
     uint32_t n_dims;
     const void *data; /* float or int32_t, row-major */
 };
 
-/* The tensors' data follow each other in the order given, the first at a multiple of 64 bytes. The
- * file appears under `path` when it is complete and on disk; until then it has another name in the
- * same folder, and after a failure it is gone. What is no regular file (a pipe, /dev/stdout) is
- * written directly. False: `text` says what went wrong. */
+/* The tensors' data follow each other in the order given, the first at a multiple of 64 bytes.
+ * Otherwise as eb_file_write. False: `text` says what went wrong. */
 bool eb_safetensors_write(const char *path, const struct eb_out_tensor *tensors, size_t n,
                           char *text, size_t text_bytes);
 
