@@ -142,10 +142,13 @@ with_clang() {
 # fuzz_one NAME SECONDS: leaves $work/NAME.log and .rc. No input may crash it, leak, or take 10 s. What
 # it learns stays in build-fuzz/corpus, and an input that breaks it beside that.
 fuzz_one() {
-    local rc=0
+    local rc=0 name=${1#fuzz_} options=() corpora=("build-fuzz/corpus/$1")
     mkdir -p "build-fuzz/corpus/$1"
+    if [ -e "tests/fuzz/$name.dict" ]; then options+=("-dict=tests/fuzz/$name.dict"); fi
+    if [ -d "tests/fuzz/seeds/$name" ]; then corpora+=("tests/fuzz/seeds/$name"); fi
     "build-fuzz/tests/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="build-fuzz/$1-" "build-fuzz/corpus/$1" >"$work/$1.log" 2>&1 || rc=$?
+        -artifact_prefix="$PWD/build-fuzz/$1-" "${options[@]}" "${corpora[@]}" \
+        >"$work/$1.log" 2>&1 || rc=$?
     echo "$rc" >"$work/$1.rc"
 }
 
