@@ -6,6 +6,7 @@
  * '_', so that no path leaves the folder. */
 #define _DEFAULT_SOURCE /* fmemopen, setenv, mkdtemp */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int ebro_main(int argc, char **argv);
 
 static char folder[] = "/tmp/ebro-fuzz-XXXXXX";
+static int home; /* where the fuzzer was started: its files may be named relative to that */
 static FILE *sink, *real_stdout, *real_stderr;
 
 static void must(int condition) {
@@ -65,6 +67,15 @@ static void remove_folder(void) {
     if (system(command) != 0) fprintf(real_stderr, "%s: not removed\n", folder);
 }
 
+static void prepare_folder(void) {
+    must(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    atexit(remove_folder);
+    write_model();
+    must(fchdir(home) == 0);
+    must(setenv("EBRO_MODEL", "model", 1) == 0);
+    must(setenv("EBRO_THREADS", "1", 1) == 0);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     /* A module must not be unloaded: the fuzzer has taken note of its code. The program looks for
@@ -80,16 +91,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     must(sink != NULL && freopen("/dev/null", "r", stdin) != NULL);
     real_stdout = stdout;
     real_stderr = stderr;
+    home = open(".", O_RDONLY | O_CLOEXEC);
+    must(home >= 0);
+    prepare_folder();
     return 0;
-}
-
-/* Not when the fuzzer starts: its corpus may be named relative to the folder it is started in. */
-static void enter_folder(void) {
-    must(mkdtemp(folder) != NULL && chdir(folder) == 0);
-    atexit(remove_folder);
-    write_model();
-    must(setenv("EBRO_MODEL", "model", 1) == 0);
-    must(setenv("EBRO_THREADS", "1", 1) == 0);
 }
 
 /* The text up to an empty line or the end; *at then stands behind it. */
@@ -129,22 +134,20 @@ static bool is_too_much(int n, char **args) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    static bool entered;
     static const int codes[] = {0, 1, 2, 3, 4, 5, 6, 70, 130};
     char text[MAX_BYTES + 2], *args[MAX_ARGS + 1];
     size_t at = 0, n_args_text, n_ids, n_stdin;
     if (bytes > MAX_BYTES) return 0;
-    if (!entered) enter_folder();
-    entered = true;
     memcpy(text, data, bytes);
     text[bytes] = '\0';
     char *args_text = section(text, bytes, &at, &n_args_text);
     char *ids = section(text, bytes, &at, &n_ids);
     char *typed = text + at;
     n_stdin = bytes - at;
-    write_file("ids", ids, n_ids);
     int n = split_args(args_text, n_args_text, args);
     if (is_too_much(n, args)) return 0;
+    must(chdir(folder) == 0);
+    write_file("ids", ids, n_ids);
     /* A path in what is typed is a word at the beginning of a line: a command. */
     for (size_t i = 1; i < n_stdin; i++)
         if (typed[i] == '/' && typed[i - 1] != '\n') typed[i] = '_';
@@ -158,6 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     stderr = real_stderr;
     stdin = former;
     fclose(from);
+    must(fchdir(home) == 0);
     bool known = false;
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) known = known || code == codes[i];
     /* 70 is a fault of the program's own. */
