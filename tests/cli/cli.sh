@@ -1,55 +1,7 @@
 #!/usr/bin/env bash
-# cli.sh: the program as a user meets it: what it prints where, and its exit codes. Speaks TAP.
-# EBRO: the program. GOLDEN: the folder tests/golden.
-set -u
-: "${EBRO:?path of the program}" "${GOLDEN:?path of tests/golden}"
-demo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../model/demo" && pwd)
+# cli.sh: the program as a user meets it: what it prints where, and its exit codes.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 golden=$GOLDEN/kimi-k3-tiny.prompts.json
-recall='Remember: the code for Mira is 4821. The code for Tom is 1938. The code for Lena is 7406. What is the code for Lena?'
-
-for name in $(compgen -e); do
-    case $name in
-        EBRO_*) unset "$name" ;;
-    esac
-done
-failed=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-out=$work/out err=$work/err
-n=0
-
-# result RC NAME: one TAP line; what the program said follows a failure.
-result() {
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        failed=1
-        echo "not ok $n - $2"
-        sed 's/^/# stdout: /' "$out" | head -n 20
-        sed 's/^/# stderr: /' "$err" | head -n 20
-    fi
-}
-skip() {
-    n=$((n + 1))
-    echo "ok $n # SKIP $1"
-}
-
-# run ARGUMENTS...: leaves rc, $out and $err.
-run() {
-    rc=0
-    "$EBRO" "$@" >"$out" 2>"$err" </dev/null || rc=$?
-}
-
-# fails NAME CODE PART ARGUMENTS...: that exit code, one line on stderr that holds PART, no stdout.
-fails() {
-    local name=$1 code=$2 part=$3
-    shift 3
-    run "$@"
-    [ "$rc" -eq "$code" ] && [ ! -s "$out" ] && [ "$(wc -l <"$err")" -eq 1 ] &&
-        grep -q '^ebro: ' "$err" && grep -q -- "$part" "$err"
-    result $? "$name"
-}
 
 # says NAME TEXT ARGUMENTS...: success and exactly that on stdout; stderr is one summary line.
 says() {
@@ -68,7 +20,7 @@ run --version
 [ $rc -eq 0 ] && grep -Eq '^ebro [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$out" && [ ! -s "$err" ]
 result $? "version"
 
-for command in "" run logits devices; do
+for command in "" run inspect tokenize logits devices; do
     # shellcheck disable=SC2086
     run $command --help
     [ $rc -eq 0 ] && grep -q '^usage: ebro' "$out" && [ ! -s "$err" ]
@@ -86,7 +38,9 @@ result $? "devices as JSON"
 # ---- usage errors
 
 fails "no command" 1 "no command"
-fails "unknown command" 1 '"walk"' walk
+fails "unknown command" 1 '"walk": run, ' walk
+fails "misspelt command" 1 '"tokenise": did you mean tokenize?' tokenise
+fails "command with letters swapped" 1 '"inpsect": did you mean inspect?' inpsect
 fails "unknown option" 1 '"--colour"' run -p x --colour
 fails "stray argument" 1 '"y"' run -p x y
 fails "option without its value" 1 "needs a value" run -p
@@ -103,7 +57,7 @@ fails "system text without chat" 1 "needs --chat" run -p x --system y
 fails "logits without a prompt" 1 "no prompt" logits --out "$work/x"
 fails "logits without a file" 1 "no output file" logits -p x
 fails "two prompts" 1 "exclude each other" logits -p x --ids y --out "$work/x"
-fails "context too small for the prompt" 1 "4" run -p "The whale is" -c 3
+fails "context too small for the prompt" 1 "4 tokens do not fit into 3; -c N" run -p "The whale is" -c 3
 
 EBRO_N=7x run run -p x
 [ $rc -eq 1 ] && grep -q 'EBRO_N: "7x"' "$err"
@@ -315,6 +269,11 @@ done
 [ ! -e "$work/none" ] && ! compgen -G "$work/*tmp*" >/dev/null
 result $? "a failed run leaves no file"
 fails "ids file that is absent" 1 "$work/absent" logits --ids "$work/absent" --out "$work/none"
+ln -s "$work/nowhere" "$work/dangling"
+fails "output through a link that leads nowhere" 1 "link to a file that is not there" logits -p x \
+    --out "$work/dangling"
+[ -L "$work/dangling" ]
+result $? "which stays a link"
 fails "output folder that is absent" 1 "$work/absent/x" logits -p x --out "$work/absent/x"
 
 # ---- output that cannot be written
@@ -357,5 +316,4 @@ set +m
 [ $rc -eq 130 ] && [ -s "$out" ] && grep -q '^prompt 4 tokens .*interrupted$' "$err"
 result $? "ctrl-C ends the text and still sums up"
 
-echo "1..$n"
-exit $failed
+finish

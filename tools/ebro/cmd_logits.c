@@ -1,10 +1,10 @@
 /* cmd_logits.c: `ebro logits`: evaluates a prompt and writes what comes next, in numbers. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common.h"
+#include "ids_in.h"
 #include "safetensors_out.h"
 
 static const char usage[] =
@@ -31,7 +31,7 @@ static const struct eb_arg prompt_args[] = {
      .offset = offsetof(struct eb_options, ids),
      .from = offsetof(struct eb_options, ids_from),
      .help = "the prompt as token ids: a file with a JSON array of\n"
-             "whole numbers; nothing is added to it"},
+             "whole numbers (- is stdin); nothing is added to it"},
 };
 static const struct eb_arg output_args[] = {
     {.name = "--last",
@@ -49,48 +49,6 @@ static const struct eb_arg output_args[] = {
      .offset = offsetof(struct eb_options, out),
      .help = "the file to write"},
 };
-
-/* A JSON array of whole numbers that are ids of a vocabulary of `vocab`. */
-static int read_ids(const char *path, uint32_t vocab, struct eb_tokens *out) {
-    int code = EB_EXIT_USAGE;
-    json_error_t why;
-    json_t *all = json_load_file(path, JSON_DECODE_ANY, &why);
-    if (!all) {
-        if (json_error_code(&why) == json_error_out_of_memory) {
-            eb_complain("out of memory while reading %s", path);
-            return EB_EXIT_MEMORY;
-        }
-        if (why.line > 0)
-            eb_complain("%s is not valid JSON: %s (line %d)", path, why.text, why.line);
-        else
-            eb_complain("cannot read %s: %s", path, why.text);
-        return code;
-    }
-    size_t n = json_array_size(all);
-    if (n == 0) {
-        eb_complain("%s: a JSON array of at least one token id is needed", path);
-        goto out;
-    }
-    if (!(out->ids = calloc(n, sizeof *out->ids))) {
-        eb_complain("out of memory for %zu token ids", n);
-        code = EB_EXIT_MEMORY;
-        goto out;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const json_t *one = json_array_get(all, i);
-        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
-            json_integer_value(one) >= (json_int_t)vocab) {
-            eb_complain("%s: element %zu is not a token id from 0 to %u", path, i, vocab - 1);
-            goto out;
-        }
-        out->ids[i] = (int32_t)json_integer_value(one);
-    }
-    out->n = n;
-    code = EB_EXIT_OK;
-out:
-    json_decref(all);
-    return code;
-}
 
 static int check_options(struct eb_options *o) {
     /* of an option and an environment variable the option wins */
@@ -144,7 +102,7 @@ int eb_cmd_logits(int argc, char **argv) {
     struct eb_session s = {0};
     struct eb_tokens tokens = {0};
     if ((code = eb_session_open_model(&s, &o)) != EB_EXIT_OK) goto out;
-    code = o.ids ? read_ids(o.ids, s.model_info.vocab, &tokens)
+    code = o.ids ? eb_ids_read_file(o.ids, s.model_info.vocab, &tokens)
                  : eb_tokens_of_text(s.model, o.prompt, strlen(o.prompt), &tokens);
     if (code != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(&s, &o)) != EB_EXIT_OK) goto out;

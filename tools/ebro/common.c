@@ -233,13 +233,8 @@ static int32_t open_model(struct eb_session *s, const char *path, ebro_error *er
     return st;
 }
 
-int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
+static int find_model(struct eb_session *s, const struct eb_options *o) {
     ebro_error err = {0};
-    if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
-    if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
-        return eb_complain_error(&err);
-    ebro_device_get_info(s->device, &s->device_info);
     if (open_model(s, o->model, &err) != EBRO_OK) {
         /* whatever is wrong with a path that was given as a model makes it no model */
         int code = eb_complain_error(&err);
@@ -247,6 +242,22 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     }
     ebro_model_get_info(s->model, &s->model_info);
     return EB_EXIT_OK;
+}
+
+int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o) {
+    ebro_error err = {0};
+    if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
+    return find_model(s, o);
+}
+
+int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
+    ebro_error err = {0};
+    if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
+    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
+    if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
+        return eb_complain_error(&err);
+    ebro_device_get_info(s->device, &s->device_info);
+    return find_model(s, o);
 }
 
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {

@@ -105,6 +105,7 @@ struct eb_session {
 /* Runtime, device, model; then engine and sequence. The session stays where it is from then on.
  * They return an exit code and have complained unless it is EB_EXIT_OK. */
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
+int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o); /* no device */
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
 void eb_session_close(struct eb_session *s);
 /* The sequence forgets everything: a new one in place of the old one. Returns an exit code. */

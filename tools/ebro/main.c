@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "nearest.h"
 
 static const char help_text[] =
     "usage: ebro COMMAND [options]\n"
@@ -14,6 +15,8 @@ static const char help_text[] =
     "\n"
     "Commands\n"
     "  run       continue a text or answer a chat message\n"
+    "  inspect   show what a model is made of and the memory it takes\n"
+    "  tokenize  show the tokens of a text, or the text of tokens\n"
     "  logits    write the logits of a prompt to a file\n"
     "  devices   list the devices that can be used\n"
     "  bench     measure speed\n"
@@ -34,15 +37,40 @@ static const char help_text[] =
     "  70   a fault of Ebro itself: please report it\n"
     "  130  interrupted (ctrl-C)\n";
 
-int main(int argc, char **argv) {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-    } commands[] = {{"run", eb_cmd_run},
-                    {"logits", eb_cmd_logits},
-                    {"devices", eb_cmd_devices},
-                    {"bench", eb_cmd_bench}};
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {{"run", eb_cmd_run},           {"inspect", eb_cmd_inspect},
+                {"tokenize", eb_cmd_tokenize}, {"logits", eb_cmd_logits},
+                {"devices", eb_cmd_devices},   {"bench", eb_cmd_bench}};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
+/* "run, logits or devices" */
+static void list_commands(char *out, size_t bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < N_COMMANDS && n < bytes; i++)
+        n += (size_t)snprintf(out + n, bytes - n, "%s%s",
+                              i == 0               ? ""
+                              : i + 1 < N_COMMANDS ? ", "
+                                                   : " or ",
+                              commands[i].name);
+}
+
+static int complain_unknown(const char *word) {
+    const char *names[N_COMMANDS];
+    char list[256];
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    list_commands(list, sizeof list);
+    const char *meant = eb_nearest(word, names, N_COMMANDS);
+    if (meant)
+        eb_complain("unknown command \"%s\": did you mean %s? (`ebro --help` says more)", word,
+                    meant);
+    else
+        eb_complain("unknown command \"%s\": %s (`ebro --help` says more)", word, list);
+    return EB_EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
     /* a closed pipe is an error of the write that met it, not the end of the process */
     signal(SIGPIPE, SIG_IGN);
     /* so is a file that would pass its size limit */
@@ -50,7 +78,9 @@ int main(int argc, char **argv) {
     /* and a model file that shrinks; where that cannot be had, all else works */
     (void)ebro_guard_install(NULL);
     if (argc < 2) {
-        eb_complain("no command: run, logits, devices or bench (`ebro --help` says more)");
+        char list[256];
+        list_commands(list, sizeof list);
+        eb_complain("no command: %s (`ebro --help` says more)", list);
         return EB_EXIT_USAGE;
     }
     const char *word = argv[1];
@@ -62,9 +92,7 @@ int main(int argc, char **argv) {
         fputs(help_text, stdout);
         return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
-    eb_complain("unknown command \"%s\": run, logits, devices or bench (`ebro --help` says more)",
-                word);
-    return EB_EXIT_USAGE;
+    return complain_unknown(word);
 }
