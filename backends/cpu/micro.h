@@ -306,6 +306,81 @@ static inline float micro_dot(const float *restrict a, const float *restrict b, 
     return micro_join(acc) + rest;
 }
 
+#if CPU_VEC
+
+/* `rows` rows of a times `cols` rows of b, both constants: their sums fill the registers. */
+VEC_FN void micro_dots_tile(size_t rows, size_t cols, size_t k, const float *a, size_t lda,
+                            const float *b, size_t ldb, float *out, size_t ldo) {
+    vec acc[6], bi[3];
+    size_t whole = k - k % VEC;
+    for (size_t i = 0; i < rows * cols; i++) acc[i] = vec_all(0.0f);
+    for (size_t i = 0; i < whole; i += VEC) {
+        for (size_t c = 0; c < cols; c++) bi[c] = vec_load(b + c * ldb + i);
+        for (size_t r = 0; r < rows; r++) {
+            vec ai = vec_load(a + r * lda + i);
+            for (size_t c = 0; c < cols; c++) {
+                acc[r * cols + c] = vec_fma(ai, bi[c], acc[r * cols + c]);
+            }
+        }
+    }
+    if (whole < k) {
+        for (size_t c = 0; c < cols; c++) bi[c] = vec_load_part(b + c * ldb + whole, k - whole);
+        for (size_t r = 0; r < rows; r++) {
+            vec ai = vec_load_part(a + r * lda + whole, k - whole);
+            for (size_t c = 0; c < cols; c++) {
+                acc[r * cols + c] = vec_fma(ai, bi[c], acc[r * cols + c]);
+            }
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < cols; c++) out[r * ldo + c] = vec_sum(acc[r * cols + c]);
+    }
+}
+
+/* out[m][n] = a[m][k] b[n][k]^T */
+static inline void micro_dots(size_t m, size_t n, size_t k, const float *a, size_t lda,
+                              const float *b, size_t ldb, float *out, size_t ldo) {
+    size_t j = 0;
+    for (; j + 3 <= n; j += 3) {
+        const float *bj = b + j * ldb;
+        size_t i = 0;
+        for (; i + 2 <= m; i += 2) {
+            micro_dots_tile(2, 3, k, a + i * lda, lda, bj, ldb, out + i * ldo + j, ldo);
+        }
+        if (i < m) micro_dots_tile(1, 3, k, a + i * lda, lda, bj, ldb, out + i * ldo + j, ldo);
+    }
+    for (; j < n; j++) {
+        const float *bj = b + j * ldb;
+        size_t i = 0;
+        for (; i + 4 <= m; i += 4) {
+            micro_dots_tile(4, 1, k, a + i * lda, lda, bj, ldb, out + i * ldo + j, ldo);
+        }
+        for (; i < m; i++) {
+            micro_dots_tile(1, 1, k, a + i * lda, lda, bj, ldb, out + i * ldo + j, ldo);
+        }
+    }
+}
+
+#else
+
+/* out[m][n] = a[m][k] b[n][k]^T */
+static inline void micro_dots(size_t m, size_t n, size_t k, const float *a, size_t lda,
+                              const float *b, size_t ldb, float *out, size_t ldo) {
+    size_t i = 0;
+    for (; i + MICRO_ROWS <= m; i += MICRO_ROWS) {
+        for (size_t j = 0; j < n; j++) {
+            float x[MICRO_ROWS];
+            micro_dot4(a + i * lda, lda, b + j * ldb, k, x);
+            for (size_t r = 0; r < MICRO_ROWS; r++) out[(i + r) * ldo + j] = x[r];
+        }
+    }
+    for (; i < m; i++) {
+        for (size_t j = 0; j < n; j++) out[i * ldo + j] = micro_dot(a + i * lda, b + j * ldb, k);
+    }
+}
+
+#endif
+
 static inline float micro_sum_squares(const float *a, size_t n) {
     float acc[MICRO_LANES] = {0}, rest = 0.0f;
     size_t whole = n - n % MICRO_LANES;

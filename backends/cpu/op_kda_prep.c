@@ -112,24 +112,9 @@ static void block_pairs(struct prep *w, float *m, uint32_t begin, uint32_t mid, 
         multiply(w->k_up + (size_t)(j - begin) * dim, w->k + (size_t)j * dim,
                  w->r + (size_t)j * dim, dim);
     }
-    for (uint32_t j = begin; j < mid; j++) {
-        const float *up = w->k_up + (size_t)(j - begin) * dim;
-        uint32_t i = 0;
-        for (; i + MICRO_ROWS <= n_low; i += MICRO_ROWS) {
-            float ka[MICRO_ROWS], qa[MICRO_ROWS];
-            micro_dot4(w->k_low + (size_t)i * dim, dim, up, dim, ka);
-            micro_dot4(w->q_low + (size_t)i * dim, dim, up, dim, qa);
-            for (uint32_t r = 0; r < MICRO_ROWS; r++) {
-                w->a[(mid + i + r) * KDA_CHUNK + j] = ka[r];
-                m[(mid + i + r) * KDA_CHUNK + j] = qa[r];
-            }
-        }
-        for (; i < n_low; i++) {
-            size_t at = (size_t)(mid + i) * KDA_CHUNK + j;
-            w->a[at] = micro_dot(w->k_low + (size_t)i * dim, up, dim);
-            m[at] = micro_dot(w->q_low + (size_t)i * dim, up, dim);
-        }
-    }
+    size_t at = (size_t)mid * KDA_CHUNK + begin;
+    micro_dots(n_low, mid - begin, dim, w->k_low, dim, w->k_up, dim, w->a + at, KDA_CHUNK);
+    micro_dots(n_low, mid - begin, dim, w->q_low, dim, w->k_up, dim, m + at, KDA_CHUNK);
 }
 
 /* P of the second half and Q of the first one grow to the span of the whole block. */
