@@ -25,6 +25,7 @@ has() {
                   int LLVMFuzzerTestOneInput(const unsigned char *p, size_t n) { return p && n > 9; }' |
                 clang -x c -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null
             ;;
+        debootstrap) debootstrap --version >/dev/null 2>&1 ;;
         clang-format) clang-format --version >/dev/null 2>&1 ;;
         *) return 1 ;;
     esac

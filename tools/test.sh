@@ -201,6 +201,20 @@ threads() {
     fi
 }
 
+# package [--check]
+package() {
+    if [ $# -gt 0 ] && [ "$(id -u)" -ne 0 ]; then
+        echo "skipped: the package is tried in bare systems by root alone"
+        skipped=$((skipped + 1))
+    elif tools/package.sh "$@" >"$work/package" 2>&1; then
+        passed=$((passed + 1))
+        grep '^== ' "$work/package"
+    else
+        tail -n 60 "$work/package"
+        fail "package: tools/package.sh $*"
+    fi
+}
+
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libcmocka-dev)
 if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
 need "${packages[@]}"
@@ -211,7 +225,9 @@ stage 0-2 "build and tests" plain
 stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
+stage 1-1 "package" package
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
+stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "ten runs with new random inputs" repeated
 stage 2-2 "build and tests with the thread sanitizer" threads
 stage 2-2 "fuzz runs of one hour" fuzz 3600
