@@ -100,7 +100,7 @@ make_package() {
     cmake --install $folder --strip --prefix "$stage" >/dev/null
     bundle "$stage"
     inspect "$stage"
-    # The same commit gives the same archive.
+    # The same files give the same archive.
     epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
     tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rw,go-w,a+rX --mtime="@$epoch" \
         -C $folder/stage -c "$package" | gzip -9n >"$folder/$package.tar.gz"
