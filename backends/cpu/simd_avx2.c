@@ -71,33 +71,62 @@ ALWAYS void put(float *y, __m128 v, uint64_t n, int32_t accumulate) {
 
 /* ---- one row ---------------------------------------------------------------------------- */
 
+/* Reading weights is all that takes time here. Matrices of small models have rows too short for the
+ * processor's own prefetcher to notice, so each line is asked for about two to four KB early: at
+ * the same place of the next block of rows, or, in long rows, further on in the same row. Four rows
+ * at a time ask for them in nearly the order in which they lie. */
+enum { N_LINE = 64, N_LONG_ROW = 1024 };
+
 /* Past the last output the last row stands in; its sums are not stored. */
 static inline uint64_t row_of(uint64_t out0, uint64_t n_out, uint64_t o) {
     return out0 + (o < n_out ? o : n_out - 1);
 }
 
-ALWAYS void one_row(const struct cpu_matrix *m, int32_t dtype, uint64_t out0, uint64_t n_out,
-                    const float *x, float *y, int32_t accumulate) {
-    __m256 acc[SIMD_OUT];
-    const uint8_t *w[SIMD_OUT];
-    uint64_t n = m->cols, whole = n - n % LANES, size = dtype == EBRO_F32 ? 4 : 2;
-    for (uint64_t o = 0; o < SIMD_OUT; o++) {
+/* An address that may lie behind the matrix: asking for it does nothing then. */
+ALWAYS void prefetch(const uint8_t *p, uint64_t ahead) {
+    _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T0);
+}
+
+ALWAYS void one_row4(const struct cpu_matrix *m, int32_t dtype, uint64_t out0, uint64_t n_out,
+                     const float *x, float *y, int32_t accumulate) {
+    __m256 acc[N_TILE_OUT];
+    const uint8_t *w[N_TILE_OUT];
+    uint64_t n = m->cols, size = dtype == EBRO_F32 ? 4 : 2, line = N_LINE / size, i = 0;
+    uint64_t row_bytes = m->stride * size;
+    uint64_t ahead = row_bytes > N_LONG_ROW ? N_LONG_ROW : row_bytes * N_TILE_OUT;
+    for (uint64_t o = 0; o < N_TILE_OUT; o++) {
         acc[o] = _mm256_setzero_ps();
-        w[o] = m->data + row_of(out0, n_out, o) * m->stride * size;
+        w[o] = m->data + row_of(out0, n_out, o) * row_bytes;
     }
-    for (uint64_t i = 0; i < whole; i += LANES) {
+    for (; i + line <= n; i += line) {
+        for (int o = 0; o < N_TILE_OUT; o++) prefetch(w[o] + i * size, ahead);
+        for (uint64_t k = i; k < i + line; k += LANES) {
+            __m256 xi = _mm256_loadu_ps(x + k);
+            for (int o = 0; o < N_TILE_OUT; o++) {
+                acc[o] = _mm256_fmadd_ps(xi, wide8(w[o], k, dtype), acc[o]);
+            }
+        }
+    }
+    for (; i + LANES <= n; i += LANES) {
         __m256 xi = _mm256_loadu_ps(x + i);
-        for (int o = 0; o < SIMD_OUT; o++)
+        for (int o = 0; o < N_TILE_OUT; o++) {
             acc[o] = _mm256_fmadd_ps(xi, wide8(w[o], i, dtype), acc[o]);
+        }
     }
-    if (whole < n) {
-        __m256 xi = _mm256_maskload_ps(x + whole, first_lanes(n - whole));
-        for (int o = 0; o < SIMD_OUT; o++) {
-            acc[o] = _mm256_fmadd_ps(xi, wide_part(w[o], whole, n - whole, dtype), acc[o]);
+    if (i < n) {
+        __m256 xi = _mm256_maskload_ps(x + i, first_lanes(n - i));
+        for (int o = 0; o < N_TILE_OUT; o++) {
+            acc[o] = _mm256_fmadd_ps(xi, wide_part(w[o], i, n - i, dtype), acc[o]);
         }
     }
     put(y + out0, join4(acc), n_out, accumulate);
-    if (n_out > 4) put(y + out0 + 4, join4(acc + 4), n_out - 4, accumulate);
+}
+
+ALWAYS void one_row(const struct cpu_matrix *m, int32_t dtype, uint64_t out0, uint64_t n_out,
+                    const float *x, float *y, int32_t accumulate) {
+    for (uint64_t o = 0; o < n_out; o += N_TILE_OUT) {
+        one_row4(m, dtype, out0 + o, n_out - o, x, y, accumulate);
+    }
 }
 
 static void one_row_codes(const struct cpu_matrix *m, uint64_t out0, uint64_t n_out, const float *x,
