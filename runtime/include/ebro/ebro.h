@@ -5,8 +5,8 @@
  *   - Every call that can fail returns an ebro_status and writes a text to *err (err may be NULL).
  *   - Structs passed in start with `size` = sizeof the struct as the caller knows it; they only
  *     ever grow at the end, and a zero field means its default unless its comment says otherwise.
- *   - Structs that are filled in by a call have a `size` to set before it, by the same rule, or never
- *     change. So do elements of arrays.
+ *   - Structs that are filled in by a call have a `size` to set before it, by the same rule, or
+ * never change. So do elements of arrays.
  *   - open/close for things that do I/O, create/destroy for the rest. Both take the address of
  *     the caller's pointer, accept NULL and a pointer to NULL, and set the pointer to NULL.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
@@ -91,9 +91,10 @@ typedef struct ebro_runtime_options {
     void *log_user;
     int32_t log_level; /* 0: EBRO_LOG_WARN */
     /* Allocation hook for host memory: p == NULL allocates, n == 0 frees, else reallocates.
-     * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. May be called from
-     * any thread that uses the runtime. The C library's is used all the same by what allocates behind
-     * the library's back: the JSON parser while a model opens, the dynamic linker, threads. */
+     * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. May be called
+     * from any thread that uses the runtime. The C library's is used all the same by what allocates
+     * behind the library's back: the JSON parser while a model opens, the dynamic linker, threads.
+     */
     void *(*realloc)(void *user, void *p, size_t n);
     void *realloc_user;
     /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
