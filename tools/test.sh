@@ -215,7 +215,7 @@ package() {
     fi
 }
 
-packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libcmocka-dev)
+packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libedit-dev libcmocka-dev)
 if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
 need "${packages[@]}"
 

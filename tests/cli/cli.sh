@@ -20,7 +20,7 @@ run --version
 [ $rc -eq 0 ] && grep -Eq '^ebro [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$out" && [ ! -s "$err" ]
 result $? "version"
 
-for command in "" run inspect tokenize logits devices; do
+for command in "" run chat inspect tokenize logits devices; do
     # shellcheck disable=SC2086
     run $command --help
     [ $rc -eq 0 ] && grep -q '^usage: ebro' "$out" && [ ! -s "$err" ]

@@ -1,0 +1,402 @@
+/* cmd_chat.c: `ebro chat`: a conversation of many turns. Keeps it as messages, renders all of it
+ * for each turn, and evaluates what the sequence has not read yet. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conversation.h"
+#include "generate.h"
+#include "interrupt.h"
+#include "line.h"
+
+static const char usage[] =
+    "usage: ebro chat [-m MODEL] [--system TEXT] [--think] [options]\n"
+    "\n"
+    "A conversation: every line of stdin is a message, and the model's replies go to\n"
+    "stdout as they are made. A line that ends with a backslash goes on in the next\n"
+    "one. On a terminal lines can be edited, and the arrow keys bring back earlier ones.\n"
+    "Ctrl-C stops a reply and keeps what was said; at the prompt it drops the line.\n"
+    "Ctrl-D ends the conversation.\n"
+    "\n"
+    "Lines that start with / are commands; // starts a message with one /.\n"
+    "  /help          this list\n"
+    "  /clear         forget the conversation, but for the system message\n"
+    "  /system TEXT   set the system message; without a text remove it\n"
+    "  /undo          take back the last message and the reply to it\n"
+    "  /regen         reply to the last message again, with another draw (see --temp)\n"
+    "  /save FILE     write the conversation as JSON: an array of messages with role,\n"
+    "                 content and, where the model thought, reasoning_content\n"
+    "  /load FILE     go on with a conversation that was saved\n"
+    "  /stats         tokens and speed\n"
+    "  /quit          the same as ctrl-D\n"
+    "\n"
+    "The model reads a conversation from left to right and cannot take anything back:\n"
+    "after /undo, /regen and whenever the text so far reads as other tokens than\n"
+    "before, it is read again from the start, and a line says so.\n";
+
+static const struct eb_arg chat_args[] = {
+    {.name = "--system",
+     .env = "EBRO_SYSTEM",
+     .meta = "TEXT",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, system),
+     .help = "a system message before the conversation"},
+    {.name = "--think",
+     .env = "EBRO_THINK",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct eb_options, think),
+     .help = "let the model think before it replies (Kimi K3):\nshown dim on a terminal, else on "
+             "stderr"},
+};
+
+struct chat {
+    struct eb_session s;
+    const struct eb_options *o;
+    struct eb_generator g;
+    struct eb_conversation talk;
+    struct eb_tokens held; /* what the sequence has taken, pending tokens included */
+    const char *rewound;   /* why it will not go on from there; NULL: it should */
+    bool dim;              /* stdout is a terminal that may show it */
+    struct eb_tally last;  /* of the last turn; its `made` is not kept */
+    size_t n_reread, n_read, n_generated;
+};
+
+/* A remark of the program, on stderr. */
+static void note(const struct chat *c, const char *fmt, ...) EB_CLI_PRINTF(2, 3);
+static void note(const struct chat *c, const char *fmt, ...) {
+    va_list ap;
+    bool dim = c->dim && isatty(STDERR_FILENO);
+    if (dim) fputs("\033[2m", stderr);
+    fputc('(', stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputs(dim ? ")\033[0m\n" : ")\n", stderr);
+}
+
+/* ---- a turn ----------------------------------------------------------------------------- */
+
+/* An empty sequence in place of the one that has read something. */
+static int forget(struct chat *c) {
+    c->held.n = 0;
+    c->rewound = NULL;
+    return eb_session_restart(&c->s);
+}
+
+/* Queues what the sequence has not taken of `want`, in a new sequence where it took something
+ * else. */
+static int catch_up(struct chat *c, const struct eb_tokens *want) {
+    size_t common = 0;
+    while (common < c->held.n && common < want->n && c->held.ids[common] == want->ids[common])
+        common++;
+    if (common < c->held.n || common == want->n) {
+        const char *why = c->rewound;
+        int code = forget(c);
+        if (code != EB_EXIT_OK) return code;
+        note(c, "reading the conversation again from the start, %zu tokens: %s", want->n,
+             why ? why : "the last reply reads as other tokens than were generated");
+        c->n_reread += want->n;
+        common = 0;
+    }
+    int code = eb_session_append(&c->s, want->ids + common, want->n - common, 0);
+    if (code != EB_EXIT_OK) return code;
+    int32_t *grown = realloc(c->held.ids, want->n * sizeof *grown);
+    if (!grown) {
+        /* the sequence is ahead of what is known about it: begin anew next time */
+        c->held.n = 0;
+        eb_complain("out of memory for %zu tokens", want->n);
+        return EB_EXIT_MEMORY;
+    }
+    c->held.ids = grown;
+    memcpy(grown, want->ids, want->n * sizeof *grown);
+    c->held.n = want->n;
+    c->rewound = NULL;
+    return EB_EXIT_OK;
+}
+
+static int hold_made(struct chat *c, const struct eb_tokens *made) {
+    int32_t *grown = realloc(c->held.ids, (c->held.n + made->n + 1) * sizeof *grown);
+    if (!grown) {
+        c->held.n = 0;
+        eb_complain("out of memory for %zu tokens", made->n);
+        return EB_EXIT_MEMORY;
+    }
+    c->held.ids = grown;
+    memcpy(grown + c->held.n, made->ids ? made->ids : grown, made->n * sizeof *grown);
+    c->held.n += made->n;
+    return EB_EXIT_OK;
+}
+
+/* Generates the reply and keeps it as a message. */
+static int speak(struct chat *c, struct eb_tally *t) {
+    struct eb_reply r;
+    ebro_error err = {0};
+    enum eb_reply_form form = eb_reply_form_of(&c->s.model_info, true, c->o->think);
+    if (eb_reply_start(&r, c->s.runtime, form, c->o->stop.items, c->o->stop.n, &err) != EBRO_OK) {
+        eb_reply_free(&r);
+        return eb_complain_error(&err);
+    }
+    r.text.keep = r.thought.keep = true;
+    if (c->dim) {
+        r.thought.f = stdout;
+        r.thought.before = "\033[2m";
+        r.thought.after = "\033[0m";
+    }
+    int code = eb_generate(&c->s, &c->g, &r, t);
+    eb_reply_finish(&r);
+    if (!eb_flush_stdout() && code == EB_EXIT_OK) code = EB_EXIT_USAGE;
+    int held = hold_made(c, &t->made);
+    if (code == EB_EXIT_OK) code = held;
+    if (!eb_conversation_add(&c->talk, "assistant", r.text.kept ? r.text.kept : "", r.text.n_kept,
+                             r.thought.kept, r.thought.n_kept)) {
+        eb_complain("out of memory for the reply");
+        if (code == EB_EXIT_OK) code = EB_EXIT_MEMORY;
+    }
+    eb_reply_free(&r);
+    return code;
+}
+
+/* Reads the conversation, which ends with a user's message, and replies to it. What cannot be
+ * answered, because it does not fit or was interrupted, is dropped and the program goes on. */
+static int reply(struct chat *c) {
+    struct eb_tokens want = {0};
+    struct eb_tally t = {0};
+    bool answered = false;
+    int code = eb_tokens_of_chat(c->s.model, c->talk.v, c->talk.n, c->o->think, &want);
+    if (code != EB_EXIT_OK) goto out;
+    if (want.n >= c->s.n_ctx) {
+        note(c,
+             "context full: with this message the conversation has %zu tokens, and %u are all: "
+             "/undo or /clear makes room, and so does a larger -c",
+             want.n, c->s.n_ctx);
+        goto out;
+    }
+    eb_interrupted = 0;
+    if ((code = catch_up(c, &want)) != EB_EXIT_OK) goto out;
+    t.n_prompt = ebro_seq_pending(c->s.seq);
+    double begin = eb_seconds();
+    code = eb_session_evaluate(&c->s, &eb_interrupted);
+    if (code == EB_EXIT_NUMERIC) code = forget(c);
+    if (code != EB_EXIT_OK || c->held.n == 0) goto out;
+    t.prompt_seconds = eb_seconds() - begin;
+    if (eb_interrupted) {
+        note(c, "interrupted before the reply: the message is dropped");
+        goto out;
+    }
+    answered = true;
+    code = speak(c, &t);
+    if (t.remark) note(c, "%s", t.remark);
+    if (code == EB_EXIT_NUMERIC) code = forget(c); /* said already; the conversation is whole */
+    c->n_read += t.n_prompt;
+    c->n_generated += t.n_generated;
+out:
+    if (!answered) {
+        eb_conversation_cut(&c->talk, c->talk.n - 1);
+        c->rewound = "a message was dropped";
+    } else {
+        c->last = t;
+    }
+    eb_interrupted = 0;
+    free(t.made.ids);
+    c->last.made = (struct eb_tokens){0};
+    free(want.ids);
+    return code;
+}
+
+static int say(struct chat *c, const char *text, size_t n) {
+    if (!eb_conversation_add(&c->talk, "user", text, n, NULL, 0)) {
+        eb_complain("out of memory for a message of %zu bytes", n);
+        return EB_EXIT_MEMORY;
+    }
+    return reply(c);
+}
+
+/* ---- commands --------------------------------------------------------------------------- */
+
+enum { QUIT = -1 };
+
+/* Messages before the last one of the user; SIZE_MAX: there is none. */
+static size_t last_question(const struct eb_conversation *t) {
+    for (size_t i = t->n; i > 0; i--)
+        if (strcmp(t->v[i - 1].role, "user") == 0) return i - 1;
+    return SIZE_MAX;
+}
+
+static int do_help(struct chat *c, const char *rest) {
+    (void)c, (void)rest;
+    const char *list = strstr(usage, "  /help");
+    fwrite(list, 1, (size_t)(strstr(list, "\n\n") - list) + 1, stderr);
+    return EB_EXIT_OK;
+}
+
+static int do_clear(struct chat *c, const char *rest) {
+    (void)rest;
+    bool system = c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
+    eb_conversation_cut(&c->talk, system ? 1 : 0);
+    return forget(c);
+}
+
+static int do_system(struct chat *c, const char *rest) {
+    if (!eb_conversation_set_system(&c->talk, rest)) {
+        eb_complain("out of memory for the system message");
+        return EB_EXIT_MEMORY;
+    }
+    c->rewound = "the system message changed";
+    return EB_EXIT_OK;
+}
+
+static int do_undo(struct chat *c, const char *rest) {
+    (void)rest;
+    size_t at = last_question(&c->talk);
+    if (at == SIZE_MAX) {
+        note(c, "there is nothing to undo");
+        return EB_EXIT_OK;
+    }
+    eb_conversation_cut(&c->talk, at);
+    c->rewound = "a turn was taken back";
+    return EB_EXIT_OK;
+}
+
+static int do_regen(struct chat *c, const char *rest) {
+    (void)rest;
+    size_t at = last_question(&c->talk);
+    if (at == SIZE_MAX) {
+        note(c, "there is nothing to reply to");
+        return EB_EXIT_OK;
+    }
+    eb_conversation_cut(&c->talk, at + 1);
+    c->rewound = "the last reply was taken back";
+    c->g.sampling.seed++; /* the draws depend on it and on the position alone */
+    return reply(c);
+}
+
+static int do_save(struct chat *c, const char *rest) {
+    char text[1024];
+    if (!*rest)
+        note(c, "/save needs the name of a file");
+    else if (eb_conversation_save(&c->talk, rest, text, sizeof text))
+        note(c, "%zu messages written to %s", c->talk.n, rest);
+    else
+        eb_complain("%s", text);
+    return EB_EXIT_OK;
+}
+
+static int do_load(struct chat *c, const char *rest) {
+    char text[1024];
+    if (!*rest) {
+        note(c, "/load needs the name of a file");
+    } else if (eb_conversation_load(&c->talk, rest, text, sizeof text)) {
+        note(c, "%zu messages read from %s", c->talk.n, rest);
+        return forget(c);
+    } else {
+        eb_complain("%s", text);
+    }
+    return EB_EXIT_OK;
+}
+
+static int do_stats(struct chat *c, const char *rest) {
+    (void)rest;
+    note(c,
+         "%zu messages, %zu of %u tokens; in all %zu read, %zu of them from the start again, and "
+         "%zu generated",
+         c->talk.n, c->held.n, c->s.n_ctx, c->n_read, c->n_reread, c->n_generated);
+    if (c->last.n_generated > 0) eb_summary_print(&c->s, &c->last);
+    return EB_EXIT_OK;
+}
+
+static int do_quit(struct chat *c, const char *rest) {
+    (void)c, (void)rest;
+    return QUIT;
+}
+
+static int command(struct chat *c, const char *line) {
+    static const struct {
+        const char *name;
+        int (*run)(struct chat *c, const char *rest);
+    } all[] = {{"help", do_help}, {"clear", do_clear}, {"system", do_system},
+               {"undo", do_undo}, {"regen", do_regen}, {"save", do_save},
+               {"load", do_load}, {"stats", do_stats}, {"quit", do_quit}};
+    size_t n = strcspn(line, " \t\n");
+    const char *rest = line + n + strspn(line + n, " \t\n");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strlen(all[i].name) == n && strncmp(all[i].name, line, n) == 0)
+            return all[i].run(c, rest);
+    note(c, "no command /%.*s: /help lists them, and // starts a message with one /", (int)n, line);
+    return EB_EXIT_OK;
+}
+
+/* ---- the conversation ------------------------------------------------------------------- */
+
+static int take_line(struct chat *c, const char *line, size_t n) {
+    if (line[strspn(line, " \t\n")] == '\0' && strlen(line) == n) return EB_EXIT_OK;
+    if (line[0] == '/' && line[1] != '/') return command(c, line + 1);
+    return line[0] == '/' ? say(c, line + 1, n - 1) : say(c, line, n);
+}
+
+static int converse(struct chat *c) {
+    struct eb_lines *lines = eb_lines_open();
+    if (!lines) {
+        eb_complain("out of memory for reading lines");
+        return EB_EXIT_MEMORY;
+    }
+    int code = EB_EXIT_OK;
+    while (code == EB_EXIT_OK) {
+        char *line = NULL;
+        size_t n = 0;
+        enum eb_line_result result = eb_lines_read(lines, &line, &n);
+        if (result == EB_LINE_END) break;
+        if (result == EB_LINE_INTERRUPTED) continue;
+        if (result == EB_LINE_FAILED) {
+            code = EB_EXIT_USAGE;
+            eb_complain("cannot read standard input: %s", strerror(errno));
+            break;
+        }
+        code = take_line(c, line, n);
+        free(line);
+    }
+    eb_lines_close(&lines);
+    return code == QUIT ? EB_EXIT_OK : code;
+}
+
+static bool may_be_dim(void) {
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
+           !(term && strcmp(term, "dumb") == 0);
+}
+
+int eb_cmd_chat(int argc, char **argv) {
+    const struct eb_arg_group groups[] = {
+        {"Conversation", chat_args, sizeof chat_args / sizeof *chat_args},
+        eb_generation_args,
+        eb_model_args,
+        eb_log_args};
+    struct eb_options o;
+    int code =
+        eb_command_options("chat", usage, groups, sizeof groups / sizeof *groups, argc, argv, &o);
+    if (code >= 0) return code;
+    o.chat = true;
+    if (o.n_predict_from == EB_FROM_DEFAULT) o.n_predict = UINT64_MAX;
+
+    struct chat c = {.o = &o, .dim = may_be_dim()};
+    if ((code = eb_generator_init(&c.g, &o)) != EB_EXIT_OK) goto out;
+    if ((code = eb_session_open_model(&c.s, &o)) != EB_EXIT_OK) goto out;
+    if ((code = eb_session_check_think(&c.s, &o)) != EB_EXIT_OK) goto out;
+    if ((code = eb_session_open_engine(&c.s, &o)) != EB_EXIT_OK) goto out;
+    if (o.system && !eb_conversation_set_system(&c.talk, o.system)) {
+        eb_complain("out of memory for the system message");
+        code = EB_EXIT_MEMORY;
+        goto out;
+    }
+    if (isatty(STDIN_FILENO)) note(&c, "/help lists the commands, ctrl-D ends the conversation");
+    eb_interrupt_catch(false);
+    code = converse(&c);
+out:
+    eb_generator_free(&c.g);
+    eb_conversation_free(&c.talk);
+    free(c.held.ids);
+    eb_session_close(&c.s);
+    return code;
+}

@@ -1,0 +1,156 @@
+/* conversation.c: see conversation.h. */
+#include "conversation.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "file_out.h"
+#include "quote.h"
+
+static const char *const roles[] = {"system", "user", "assistant"};
+
+static void free_message(ebro_chat_message *m) {
+    free((char *)(uintptr_t)m->content);
+    free((char *)(uintptr_t)m->reasoning);
+}
+
+void eb_conversation_cut(struct eb_conversation *c, size_t n) {
+    while (c->n > n) free_message(&c->v[--c->n]);
+}
+
+void eb_conversation_free(struct eb_conversation *c) {
+    eb_conversation_cut(c, 0);
+    free(c->v);
+    *c = (struct eb_conversation){0};
+}
+
+static bool grow(struct eb_conversation *c) {
+    if (c->n < c->capacity) return true;
+    size_t capacity = c->capacity ? 2 * c->capacity : 16;
+    ebro_chat_message *grown = realloc(c->v, capacity * sizeof *grown);
+    if (!grown) return false;
+    c->v = grown;
+    c->capacity = capacity;
+    return true;
+}
+
+bool eb_conversation_add(struct eb_conversation *c, const char *role, const char *content,
+                         size_t content_bytes, const char *reasoning, size_t reasoning_bytes) {
+    ebro_chat_message m = {.role = role};
+    m.content = eb_utf8_clean(content, content_bytes);
+    if (reasoning) m.reasoning = eb_utf8_clean(reasoning, reasoning_bytes);
+    if (!m.content || (reasoning && !m.reasoning) || !grow(c)) {
+        free_message(&m);
+        return false;
+    }
+    c->v[c->n++] = m;
+    return true;
+}
+
+bool eb_conversation_set_system(struct eb_conversation *c, const char *text) {
+    bool there = c->n > 0 && strcmp(c->v[0].role, "system") == 0;
+    if (*text) {
+        /* added at the end, then moved to the front */
+        if (!eb_conversation_add(c, "system", text, strlen(text), NULL, 0)) return false;
+        ebro_chat_message added = c->v[c->n - 1];
+        if (there) {
+            c->n--;
+            free_message(&c->v[0]);
+        } else {
+            memmove(c->v + 1, c->v, (c->n - 1) * sizeof *c->v);
+        }
+        c->v[0] = added;
+    } else if (there) {
+        free_message(&c->v[0]);
+        c->n--;
+        memmove(c->v, c->v + 1, c->n * sizeof *c->v);
+    }
+    return true;
+}
+
+const char *eb_conversation_last(const struct eb_conversation *c) {
+    return c->n > 0 ? c->v[c->n - 1].role : "";
+}
+
+/* ---- files ------------------------------------------------------------------------------ */
+
+static bool write_json(FILE *f, const void *user) {
+    errno = EIO; /* jansson does not say */
+    return json_dumpf(user, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF;
+}
+
+bool eb_conversation_save(const struct eb_conversation *c, const char *path, char *text,
+                          size_t text_bytes) {
+    bool ok = false;
+    json_t *all = json_array();
+    for (size_t i = 0; i < c->n; i++) {
+        const ebro_chat_message *m = &c->v[i];
+        json_t *one = json_pack("{s:s, s:s, s:s*}", "role", m->role, "content", m->content,
+                                "reasoning_content", m->reasoning);
+        if (json_array_append_new(all, one) != 0) goto out;
+    }
+    ok = all && eb_file_write(path, write_json, all, text, text_bytes);
+    json_decref(all);
+    return ok;
+out:
+    snprintf(text, text_bytes, "out of memory for %zu messages", c->n);
+    json_decref(all);
+    return ok;
+}
+
+static bool take_message(struct eb_conversation *c, const json_t *one, size_t number,
+                         const char **wrong) {
+    const json_t *content = json_object_get(one, "content");
+    const json_t *reasoning = json_object_get(one, "reasoning_content");
+    const char *name = json_string_value(json_object_get(one, "role")), *role = NULL;
+    for (size_t i = 0; name && i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(name, roles[i]) == 0) role = roles[i];
+    if (json_is_null(reasoning)) reasoning = NULL;
+    *wrong = NULL;
+    if (!role)
+        *wrong = "its role is none of system, user, assistant";
+    else if (number > 0 && role == roles[0])
+        *wrong = "a system message can only be the first one";
+    else if (!json_is_string(content))
+        *wrong = "its content is no text";
+    else if (reasoning && !json_is_string(reasoning))
+        *wrong = "its reasoning_content is no text";
+    if (*wrong) return false;
+    return eb_conversation_add(c, role, json_string_value(content), json_string_length(content),
+                               json_string_value(reasoning), json_string_length(reasoning));
+}
+
+bool eb_conversation_load(struct eb_conversation *c, const char *path, char *text,
+                          size_t text_bytes) {
+    json_error_t why;
+    struct eb_conversation loaded = {0};
+    json_t *all = json_load_file(path, 0, &why);
+    if (!all) {
+        if (why.line > 0)
+            snprintf(text, text_bytes, "%s is not valid JSON: %s (line %d)", path, why.text,
+                     why.line);
+        else
+            snprintf(text, text_bytes, "cannot read %s: %s", path, why.text);
+        return false;
+    }
+    bool ok = json_is_array(all);
+    if (!ok) snprintf(text, text_bytes, "%s: a JSON array of messages is needed", path);
+    for (size_t i = 0; ok && i < json_array_size(all); i++) {
+        const char *wrong = NULL;
+        ok = take_message(&loaded, json_array_get(all, i), i, &wrong);
+        if (!ok)
+            snprintf(text, text_bytes, "%s: message %zu: %s", path, i,
+                     wrong ? wrong : "out of memory");
+    }
+    json_decref(all);
+    if (ok) {
+        eb_conversation_free(c);
+        *c = loaded;
+    } else {
+        eb_conversation_free(&loaded);
+    }
+    return ok;
+}
