@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "experts.h"
 #include "ids_in.h"
 #include "safetensors_out.h"
 
@@ -48,6 +49,24 @@ static const struct eb_arg output_args[] = {
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct eb_options, out),
      .help = "the file to write"},
+    {.name = "--save-experts",
+     .env = "EBRO_SAVE_EXPERTS",
+     .meta = "FILE",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, save_experts),
+     .help = "also write which experts each token used: a\n"
+             "safetensors file of layers I32 [L], ids I32 [T],\n"
+             "experts I32 [L, T, K] and weights F32 [L, T, K] over\n"
+             "the L MoE layers (numbers from 0 over all layers)"},
+    {.name = "--experts",
+     .env = "EBRO_EXPERTS",
+     .meta = "FILE",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, experts),
+     .help = "use the experts of such a file, made for the same\n"
+             "prompt, instead of the router's; weights are still\n"
+             "computed. So that runs of other precision differ by\n"
+             "that alone"},
 };
 
 static int check_options(struct eb_options *o) {
@@ -65,6 +84,8 @@ static int check_options(struct eb_options *o) {
         wrong = "the prompt is empty";
     else if (!o->out || !*o->out)
         wrong = "no output file: give --out FILE.safetensors";
+    else if (o->save_experts && strcmp(o->save_experts, o->out) == 0)
+        wrong = "--out and --save-experts name the same file";
     if (!wrong) return EB_EXIT_OK;
     eb_complain("%s (`ebro logits --help` says more)", wrong);
     return EB_EXIT_USAGE;
@@ -107,10 +128,13 @@ int eb_cmd_logits(int argc, char **argv) {
     if (code != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(&s, &o)) != EB_EXIT_OK) goto out;
     uint32_t n_last = o.n_last < tokens.n ? (uint32_t)o.n_last : (uint32_t)tokens.n;
+    if (o.experts && (code = eb_experts_force(&s, &tokens, o.experts)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_append(&s, tokens.ids, tokens.n, n_last)) != EB_EXIT_OK) goto out;
     double begin = eb_seconds();
     if ((code = eb_session_evaluate(&s, NULL)) != EB_EXIT_OK) goto out;
     double seconds = eb_seconds() - begin;
+    if (o.save_experts && (code = eb_experts_save(&s, &tokens, o.save_experts)) != EB_EXIT_OK)
+        goto out;
     if ((code = write_logits(&s, &tokens, o.out)) != EB_EXIT_OK) goto out;
     fprintf(stderr, "prompt %zu tokens at %.1f tok/s, logits of the last %u, %s, cache %s\n",
             tokens.n, (double)tokens.n / seconds, n_last, s.device_info.name,
