@@ -54,6 +54,7 @@ static int32_t tell(void *user, const struct eb_plan_entry *entry, ebro_error *e
 int32_t ebro_model_each_tensor(const ebro_model *model,
                                int32_t (*each)(void *user, const ebro_tensor_info *info),
                                void *user) {
+    if (model == NULL || each == NULL) return EBRO_INVALID;
     struct walk w = {model, each, user, 0};
     eb_plan_each_part(model, tell, &w, NULL);
     return w.result;

@@ -216,6 +216,9 @@ static int32_t add_bytes(void *user, const struct eb_tensor *t, ebro_error *err)
 }
 
 void ebro_model_get_info(const ebro_model *model, ebro_model_info *out) {
+    if (out == NULL) return;
+    memset(out, 0, sizeof *out);
+    if (model == NULL) return;
     const struct eb_config *c = &model->config;
     ebro_model_info info = {.n_layers = c->n_layers,
                             .n_kda_layers = eb_model_count_kda(model),
@@ -274,18 +277,18 @@ const char *ebro_token_bytes(const ebro_model *model, int32_t id, size_t *bytes,
                              int32_t *is_special) {
     bool special = false;
     size_t length = 0;
-    const char *p = eb_token_bytes(model->tokenizer, id, &length, &special);
+    const char *p = model != NULL ? eb_token_bytes(model->tokenizer, id, &length, &special) : NULL;
     if (bytes != NULL) *bytes = p != NULL ? length : 0;
     if (is_special != NULL) *is_special = p != NULL && special;
     return p;
 }
 
 int32_t ebro_token_bos(const ebro_model *model) {
-    return model->bos;
+    return model != NULL ? model->bos : -1;
 }
 
 int32_t ebro_token_is_stop(const ebro_model *model, int32_t id) {
-    for (uint32_t i = 0; i < model->n_stop; i++)
+    for (uint32_t i = 0; model != NULL && i < model->n_stop; i++)
         if (model->stop_ids[i] == id) return 1;
     return 0;
 }

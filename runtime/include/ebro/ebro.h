@@ -9,6 +9,8 @@
  * never change. So do elements of arrays.
  *   - open/close for things that do I/O, create/destroy for the rest. Both take the address of
  *     the caller's pointer, accept NULL and a pointer to NULL, and set the pointer to NULL.
+ *   - NULL for an object that a call needs is INVALID; a call that has no status gives zeros then,
+ * or what its comment says.
  *   - Strings are UTF-8 and NUL-terminated unless a length is given.
  *   - The library never aborts, exits, prints or reads the environment.
  *   - Threads: a runtime, a device and a model may be used from several threads at once. An engine
@@ -238,7 +240,8 @@ typedef struct ebro_tensor_info {
     uint64_t n_params; /* weights that it holds; 0: it scales another tensor's codes */
 } ebro_tensor_info;
 /* Calls `each` for every tensor that the model uses, once, layer by layer. *info is valid during
- * the call alone. A result other than 0 ends the walk and is returned, else 0. */
+ * the call alone. A result other than 0 ends the walk and is returned, else 0. (INVALID for NULL.)
+ */
 EBRO_API int32_t ebro_model_each_tensor(const ebro_model *model,
                                         int32_t (*each)(void *user, const ebro_tensor_info *info),
                                         void *user);
