@@ -28,6 +28,8 @@ install(TARGETS ebro_cpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT r
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 set_target_properties(ebro_program PROPERTIES INSTALL_RPATH "$ORIGIN/${EBRO_BIN_TO_LIB}")
+# The program holds the runtime itself, so it must be told where the library's modules lie.
+target_compile_definitions(ebro_program PRIVATE EBRO_BIN_TO_LIB="${EBRO_BIN_TO_LIB}")
 install(TARGETS ebro_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 # Of the demo model that the program holds.
 install(FILES model/demo/README.md model/demo/THIRD_PARTY

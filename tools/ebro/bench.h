@@ -10,6 +10,7 @@
 struct eb_bench_options {
     struct eb_options o;
     const char *threads; /* "1,2"; NULL: one for each core */
+    const char *op;      /* bench ops: this one alone; NULL: all */
     uint64_t n_runs, depth;
     bool quick;
 };
@@ -18,6 +19,8 @@ enum { EB_BENCH_MAX_THREADS = 8 }; /* entries of a list of thread numbers */
 
 /* "Model and device" of eb_model_args with a list of numbers for -t. In static memory. */
 struct eb_arg_group eb_bench_model_args(void);
+/* "Device": -dev and -t alone. In static memory. */
+struct eb_arg_group eb_bench_device_args(void);
 /* "Measuring": runs, quick. */
 extern const struct eb_arg_group eb_bench_args;
 /* "Output": --json. */
@@ -77,5 +80,6 @@ int eb_bench_print_json(json_t *document);
 /* ---- the benchmarks --------------------------------------------------------------------- */
 
 int eb_bench_model(int argc, char **argv);
+int eb_bench_ops(int argc, char **argv);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "modules.h"
 
 extern char **environ;
 
@@ -67,8 +68,10 @@ int eb_bench_describe(const struct eb_options *o, uint32_t n_threads, struct eb_
     ebro_device *device = NULL;
     ebro_error err = {0};
     int code = EB_EXIT_OK;
+    char modules[4096];
     ebro_runtime_options options = {
         .size = sizeof options, .log = note_rung, .log_user = out, .log_level = EBRO_LOG_INFO};
+    if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
     ebro_device_settings settings = {.size = sizeof settings, .n_threads = n_threads};
     if (ebro_runtime_open(&options, &runtime, &err) != EBRO_OK ||
         ebro_device_open_with(runtime, o->device, &settings, &device, &err) != EBRO_OK)

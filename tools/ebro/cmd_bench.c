@@ -11,6 +11,7 @@ static const char help_text[] =
     "Measures speed on this machine.\n"
     "\n"
     "  model   prompts and generation of a whole model, start, memory\n"
+    "  ops     each operator alone, against the ceilings of the device\n"
     "\n"
     "`ebro bench WHAT --help` says what is measured and lists the options.\n";
 
@@ -44,23 +45,43 @@ static const struct eb_arg output_args[] = {
 const struct eb_arg_group eb_bench_output_args = {"Output", output_args,
                                                   sizeof output_args / sizeof *output_args};
 
-struct eb_arg_group eb_bench_model_args(void) {
-    enum { CAPACITY = 32 };
-    static struct eb_arg args[CAPACITY];
-    struct eb_arg_group group = {eb_model_args.title, args, 0};
-    for (size_t i = 0; i < eb_model_args.n && group.n < CAPACITY; i++) {
+/* Those of eb_model_args that are named; NULL: all. -t takes a list. */
+static size_t model_args(struct eb_arg *args, size_t capacity, const char *const *names,
+                         const char *threads_meta, const char *threads_help) {
+    size_t n = 0;
+    for (size_t i = 0; i < eb_model_args.n && n < capacity; i++) {
         struct eb_arg a = eb_model_args.args[i];
+        const char *const *name = names;
+        while (name && *name && strcmp(*name, a.name) != 0) name++;
+        if (name && !*name) continue;
         if (strcmp(a.name, "-t") == 0) {
-            a.meta = "N,N,...";
+            a.meta = threads_meta;
             a.kind = EB_ARG_TEXT;
             a.offset = offsetof(struct eb_bench_options, threads);
-            a.help =
-                "threads that the CPU computes with, one table row\n"
-                "for each number; 0: one for each core (default)";
+            a.help = threads_help;
         }
-        args[group.n++] = a;
+        args[n++] = a;
     }
-    return group;
+    return n;
+}
+
+enum { MAX_ARGS = 32 };
+
+struct eb_arg_group eb_bench_model_args(void) {
+    static struct eb_arg args[MAX_ARGS];
+    size_t n = model_args(args, MAX_ARGS, NULL, "N,N,...",
+                          "threads that the CPU computes with, one set of rows\n"
+                          "for each number; 0: one for each core (default)");
+    return (struct eb_arg_group){"Model and device", args, n};
+}
+
+struct eb_arg_group eb_bench_device_args(void) {
+    static const char *const names[] = {"-dev", "-t", NULL};
+    static struct eb_arg args[MAX_ARGS];
+    size_t n = model_args(args, MAX_ARGS, names, "N",
+                          "threads that the CPU computes with; 0: one for each\n"
+                          "core (default)");
+    return (struct eb_arg_group){"Device", args, n};
 }
 
 int eb_bench_options_read(const char *command, const char *usage, const struct eb_arg_group *groups,
@@ -95,8 +116,8 @@ int eb_cmd_bench(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"model", eb_bench_model}};
-    static const char names[] = "model";
+    } parts[] = {{"model", eb_bench_model}, {"ops", eb_bench_ops}};
+    static const char names[] = "model, ops";
 
     if (argc < 1) {
         eb_complain("bench: nothing to measure is named: %s (`ebro bench --help` says more)",

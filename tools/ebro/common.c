@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "modules.h"
+
 extern const unsigned char ebro_demo_config[], ebro_demo_generation_config[],
     ebro_demo_tokenizer_config[], ebro_demo_tiktoken[], ebro_demo_weights[];
 extern const uint64_t ebro_demo_config_bytes, ebro_demo_generation_config_bytes,
@@ -195,7 +197,9 @@ static void log_to_stderr(void *user, int32_t level, const char *text) {
 /* ---- session ---------------------------------------------------------------------------- */
 
 int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err) {
+    char modules[4096];
     ebro_runtime_options options = {.size = sizeof options};
+    if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
     if (o->log > 0) {
         options.log = log_to_stderr;
         options.log_level = (int32_t)o->log;

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# bench.sh: the form of what `ebro bench` says. What it measures is nobody's promise: no test is timed.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+for what in "" model ops; do
+    # shellcheck disable=SC2086
+    run bench $what --help
+    [ $rc -eq 0 ] && grep -q '^usage: ebro bench' "$out" && [ ! -s "$err" ]
+    result $? "help bench $what"
+done
+
+fails "nothing named" 1 "model, ops" bench
+fails "unknown benchmark" 1 '"walk" is none of' bench walk
+fails "threads that are no list" 1 '"1;2" is not a list' bench model --quick -t '1;2'
+fails "threads that are too many" 1 '"1,257" is not a list' bench model --quick -t 1,257
+fails "no runs" 1 "-r" bench model -r 0
+fails "a device that is not there" 3 "CUDA7" bench model --quick -dev CUDA7
+fails "a model that is not there" 2 "no/such" bench model --quick -m no/such
+fails "unknown operator" 1 '"walk" is no operator' bench ops --op walk
+fails "ops: two numbers of threads" 1 "one number" bench ops -t 1,2
+
+# number TEXT: lines of stdout that it matches.
+number() {
+    grep -cE -- "$1" "$out"
+}
+
+run bench model --quick -t 1,2
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '^(load|first token) +[12] .* ms ')" -eq 4 ] &&
+    [ "$(number '^(prefill|decode) [0-9]+( @ 16)? +[12] +[0-9.]+ +[0-9.]+ - [0-9.]+ ')" -eq 12 ] &&
+    [ "$(number '^peak resident memory [0-9.]+ MiB: the weights and [0-9.]+ MiB$')" -eq 1 ]
+result $? "model: a row for each thing and number of threads"
+
+run bench model --quick -t 1 -c 20
+[ $rc -eq 0 ] && [ "$(number '^prefill 32 +1   needs a context of 32 tokens$')" -eq 1 ] &&
+    [ "$(number '^decode 4 @ 16 +1 +[0-9.]+ ')" -eq 1 ]
+result $? "model: what does not fit into the context says so"
+
+run bench model --quick -t 1 --json
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-model-1"')" -eq 1 ] &&
+    [ "$(number '"name": "')" -eq 8 ] && [ "$(number '"tokens_per_second": \{')" -eq 6 ] &&
+    [ "$(number '"peak_resident_bytes": [1-9]')" -eq 1 ] && [ "$(number '"rung": "[a-z0-9]+"')" -eq 1 ]
+result $? "model: JSON"
+
+run bench ops --quick -t 1
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '^threads 1; read [0-9.]+ GB/s')" -eq 1 ]
+result $? "ops: the ceilings of the device"
+for op in embed sample rms_norm linear act_mul kda_conv kda_prep kda_recur kda_step mla_append mla_prefill \
+    mla_decode moe_route moe_experts attn_res_mix state_copy rows_copy; do
+    [ "$(number "^$op +tiny .* [0-9.]+ +[0-9.]+ +[0-9.]+ ")" -ge 1 ] || break
+    op=all
+done
+[ $op = all ]
+result $? "ops: every operator has a row"
+# of those with a reference the error is that of f32 arithmetic: sums in another order, no more
+awk '$1 ~ /^(linear|rms_norm|act_mul|kda_step|mla_prefill|mla_decode)$/ && $NF ~ /e-/ { n++; if ($NF + 0 < 1e-5) ok++ }
+    END { exit !(n >= 8 && ok == n) }' "$out"
+result $? "ops: what is measured is right"
+
+run bench ops --quick -t 1 --op kda_step --json
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-ops-1"')" -eq 1 ] &&
+    [ "$(number '"op": "')" -eq 1 ] && [ "$(number '"error": [0-9.]+e-')" -eq 1 ]
+result $? "ops: JSON of one operator"
+
+if [ -c /dev/full ]; then
+    rc=0
+    "$EBRO" bench model --quick >/dev/full 2>"$err" </dev/null || rc=$?
+    : >"$out"
+    [ $rc -eq 1 ] && grep -q "cannot write to standard output" "$err"
+    result $? "full device"
+else
+    skip "no /dev/full here"
+fi
+
+finish
