@@ -5,60 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "device/device.h"
-#include "tests/harness/test.h"
-
-enum { MAX_DEVICES = 32 };
-
-static ebro_runtime *rt;
-static ebro_device_info devices[MAX_DEVICES];
-static uint32_t n_devices;
-static struct test_rng rng;
-
-static int setup(void **state) {
-    (void)state;
-    const ebro_runtime_options o = {.size = sizeof o, .module_dir = test_module_dir()};
-    ebro_error err = {0};
-    rng.s = (uint64_t)time(NULL);
-    print_message("seed %" PRIu64 "\n", rng.s);
-    test_ok(ebro_runtime_open(&o, &rt, &err), &err);
-    test_ok(ebro_device_list(rt, devices, MAX_DEVICES, &n_devices, &err), &err);
-    assert_in_range(n_devices, 1, MAX_DEVICES);
-    for (uint32_t i = 0; i < n_devices; i++) print_message("device %s\n", devices[i].name);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    ebro_runtime_close(&rt);
-    return 0;
-}
-
-static void on_every_device(void (*check)(struct ebro_device *, struct eb_stream *)) {
-    for (uint32_t i = 0; i < n_devices; i++) {
-        ebro_device *d = NULL;
-        struct eb_stream s;
-        ebro_error err = {0};
-        test_ok(ebro_device_open(rt, devices[i].name, &d, &err), &err);
-        test_ok(eb_stream_open(d, &s, &err), &err);
-        check(d, &s);
-        eb_stream_close(&s);
-        ebro_device_close(&d);
-    }
-}
-
-static void fill_random(struct test_rng *r, unsigned char *p, size_t n) {
-    for (size_t i = 0; i < n; i++) p[i] = (unsigned char)(test_u64(r) >> 56);
-}
+#include "tests/contract/rig.h"
 
 static size_t below(struct test_rng *r, size_t n) {
     return (size_t)(test_u64(r) % n);
-}
-
-static ebro_span at(ebro_mem *mem, uint64_t offset) {
-    return (ebro_span){.mem = mem, .offset = offset};
 }
 
 /* ---- bytes ------------------------------------------------------------------------------ */
@@ -440,5 +391,5 @@ int main(void) {
         cmocka_unit_test(fresh_streams_on_every_device), cmocka_unit_test(bounds_on_every_device),
         cmocka_unit_test(loss_on_every_device),          cmocka_unit_test(threads_on_every_device),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_open, rig_close);
 }

@@ -7,41 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/harness/test.h"
+#include "tests/harness/failing.h"
+#include "tests/model/tiny.h"
 
-enum { TINY_VOCAB = 4352, MAX_MESSAGES = 16 };
-
-static struct eb_bytes demo_vocab, demo_config, linear_config;
-static struct eb_tokenizer *k3, *linear;
-
-static void map_file(const char *dir, const char *name, struct eb_bytes *out) {
-    ebro_error err = {0};
-    char *path = eb_path_join(NULL, dir, name, &err);
-    assert_non_null(path);
-    test_ok(eb_file_map(path, out, &err), &err);
-    eb_free(NULL, path);
-}
-
-static int open_all(void **state) {
-    (void)state;
-    ebro_error err = {0};
-    map_file(test_demo_dir(), "tiktoken.model", &demo_vocab);
-    map_file(test_demo_dir(), "tokenizer_config.json", &demo_config);
-    map_file(test_golden_dir(), "linear_tokenizer_config.json", &linear_config);
-    test_ok(eb_tokenizer_open(NULL, &demo_vocab, &demo_config, TINY_VOCAB, &k3, &err), &err);
-    test_ok(eb_tokenizer_open(NULL, &demo_vocab, &linear_config, TINY_VOCAB, &linear, &err), &err);
-    return 0;
-}
-
-static int close_all(void **state) {
-    (void)state;
-    eb_tokenizer_close(&k3);
-    eb_tokenizer_close(&linear);
-    eb_bytes_close(&demo_vocab);
-    eb_bytes_close(&demo_config);
-    eb_bytes_close(&linear_config);
-    return 0;
-}
+enum { MAX_MESSAGES = 16 };
 
 static const struct eb_tokenizer *tokenizer_of(enum eb_chat_family family) {
     return family == EB_CHAT_KIMI_K3 ? k3 : linear;
@@ -80,7 +49,7 @@ static void check_case(const json_t *c, enum eb_chat_family family) {
 
 static void golden_file(const char *name, enum eb_chat_family family, size_t n_cases) {
     struct eb_bytes file;
-    map_file(test_golden_dir(), name, &file);
+    tiny_map(test_golden_dir(), name, &file);
     json_t *root = json_loadb((const char *)file.data, file.bytes, 0, NULL);
     const json_t *cases = json_object_get(root, "chat");
     assert_int_equal(json_array_size(cases), n_cases);
@@ -257,48 +226,32 @@ static void missing_control(void **state) {
 
 /* ---- memory that runs out --------------------------------------------------------------- */
 
-struct ration {
-    long left, live;
-};
-
-static void *rationed(void *user, void *p, size_t n) {
-    struct ration *r = user;
-    if (n == 0) {
-        if (p != NULL) r->live--;
-        free(p);
-        return NULL;
-    }
-    if (r->left-- <= 0) return NULL;
-    void *q = realloc(p, n);
-    if (p == NULL && q != NULL) r->live++;
-    return q;
-}
-
 static void no_memory(void **state) {
     (void)state;
     const ebro_chat_message m[] = {{"user", "Hello there", NULL}, {"assistant", "x", "y"}};
     const ebro_chat_options o = {.size = sizeof o, .thinking = 1, .thinking_effort = "max"};
-    struct ration ration = {1000000, 0};
-    struct eb_alloc a = {&ration, rationed};
+    struct failing memory = {.fail_at = SIZE_MAX};
+    struct eb_alloc a = {&memory, failing_realloc};
     struct eb_tokenizer *t = NULL;
     ebro_error err = {0};
-    test_ok(eb_tokenizer_open(&a, &demo_vocab, &demo_config, TINY_VOCAB, &t, &err), &err);
-    const long live = ration.live;
-    long n = 0;
+    test_ok(eb_tokenizer_open(&a, &tiny_vocab, &tiny_k3_config, TINY_VOCAB, &t, &err), &err);
+    const size_t held = memory.n_held;
+    size_t n = 0;
     for (int32_t st = EBRO_NOMEM_HOST; st != EBRO_OK; n++) {
         struct eb_ids ids = {0};
-        ration.left = n;
+        memory.n_calls = 0;
+        memory.fail_at = n;
         st = eb_chat_render(t, EB_CHAT_KIMI_K3, m, 2, &o, &ids, &err);
         if (st != EBRO_OK) {
             test_fails(st, EBRO_NOMEM_HOST, &err, NULL);
             assert_int_equal(ids.n, 0);
         }
         eb_ids_free(&a, &ids);
-        assert_int_equal(ration.live, live);
+        assert_int_equal(memory.n_held, held);
     }
     assert_true(n > 10);
     eb_tokenizer_close(&t);
-    assert_int_equal(ration.live, 0);
+    assert_int_equal(memory.n_held, 0);
 }
 
 int main(void) {
@@ -308,5 +261,5 @@ int main(void) {
         cmocka_unit_test(text_is_text),    cmocka_unit_test(wrong_messages),
         cmocka_unit_test(missing_control), cmocka_unit_test(no_memory),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, tiny_open, tiny_close);
 }

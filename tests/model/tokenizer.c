@@ -11,42 +11,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "tests/harness/test.h"
+#include "tests/model/tiny.h"
 
-enum { TINY_VOCAB = 4352, TINY_RANKS = 4096, MEGABYTE = 1 << 20 };
-
-static struct eb_bytes demo_vocab, demo_config, linear_config;
-static struct eb_tokenizer *k3, *linear;
-
-static void map_file(const char *dir, const char *name, struct eb_bytes *out) {
-    ebro_error err = {0};
-    char *path = eb_path_join(NULL, dir, name, &err);
-    assert_non_null(path);
-    test_ok(eb_file_map(path, out, &err), &err);
-    eb_free(NULL, path);
-}
-
-static int open_all(void **state) {
-    (void)state;
-    ebro_error err = {0};
-    map_file(test_demo_dir(), "tiktoken.model", &demo_vocab);
-    map_file(test_demo_dir(), "tokenizer_config.json", &demo_config);
-    map_file(test_golden_dir(), "linear_tokenizer_config.json", &linear_config);
-    test_ok(eb_tokenizer_open(NULL, &demo_vocab, &demo_config, TINY_VOCAB, &k3, &err), &err);
-    test_ok(eb_tokenizer_open(NULL, &demo_vocab, &linear_config, TINY_VOCAB, &linear, &err), &err);
-    return 0;
-}
-
-static int close_all(void **state) {
-    (void)state;
-    eb_tokenizer_close(&k3);
-    eb_tokenizer_close(&linear);
-    assert_null(k3);
-    eb_bytes_close(&demo_vocab);
-    eb_bytes_close(&demo_config);
-    eb_bytes_close(&linear_config);
-    return 0;
-}
+enum { TINY_RANKS = 4096, MEGABYTE = 1 << 20 };
 
 /* ---- golden ids ------------------------------------------------------------------------- */
 
@@ -69,7 +36,7 @@ static void check_vectors(const struct eb_tokenizer *t, const json_t *cases, boo
 
 static void golden_file(const char *name, const struct eb_tokenizer *t) {
     struct eb_bytes file;
-    map_file(test_golden_dir(), name, &file);
+    tiny_map(test_golden_dir(), name, &file);
     json_t *root = json_loadb((const char *)file.data, file.bytes, 0, NULL);
     assert_non_null(root);
     check_vectors(t, json_object_get(root, "ordinary"), false);
@@ -192,7 +159,7 @@ static int compare_plain(const void *a, const void *b) {
 
 static void load_plain(void) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *p = (const char *)demo_vocab.data, *end = p + demo_vocab.bytes;
+    const char *p = (const char *)tiny_vocab.data, *end = p + tiny_vocab.bytes;
     for (size_t i = 0; i < TINY_RANKS; i++) {
         unsigned acc = 0, bits = 0;
         struct plain_token *t = &plain[i];
@@ -444,5 +411,5 @@ int main(void) {
         cmocka_unit_test(random_texts),  cmocka_unit_test(random_merges),
         cmocka_unit_test(megabyte_runs),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, tiny_open, tiny_close);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/failing.h"
 #include "tests/harness/test.h"
 
 enum { N_BYTES = 256, ROOM = 1 << 23 };
@@ -327,24 +328,6 @@ static void broken_configs(void **state) {
 
 /* ---- memory that runs out --------------------------------------------------------------- */
 
-struct ration {
-    long left; /* allocations that still succeed */
-    long live;
-};
-
-static void *rationed(void *user, void *p, size_t n) {
-    struct ration *r = user;
-    if (n == 0) {
-        if (p != NULL) r->live--;
-        free(p);
-        return NULL;
-    }
-    if (r->left-- <= 0) return NULL;
-    void *q = realloc(p, n);
-    if (p == NULL && q != NULL) r->live++;
-    return q;
-}
-
 static int32_t open_and_encode(const struct eb_alloc *a, const struct text *v, ebro_error *err) {
     static const char text[] = "Hello <a> 世界 aaaa \xff <a>b";
     struct eb_tokenizer *t = NULL;
@@ -364,15 +347,15 @@ static void no_memory(void **state) {
     (void)state;
     struct text v = new_text();
     add_bytes(&v);
-    long n = 0;
+    size_t n = 0;
     for (;; n++) {
-        struct ration ration = {n, 0};
-        struct eb_alloc a = {&ration, rationed};
+        struct failing memory = {.fail_at = n};
+        struct eb_alloc a = {&memory, failing_realloc};
         ebro_error err = {0};
         int32_t st = open_and_encode(&a, &v, &err);
-        assert_int_equal(ration.live, 0);
+        assert_int_equal(memory.n_held, 0);
         /* The JIT alone may be refused memory without an error. */
-        if (st == EBRO_OK && ration.left > 0) break;
+        if (st == EBRO_OK && memory.n_calls < n) break;
         if (st != EBRO_OK) test_fails(st, EBRO_NOMEM_HOST, &err, NULL);
     }
     assert_true(n > 20);
