@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choices.h"
 #include "common.h"
-#include "experts.h"
 #include "ids_in.h"
 #include "safetensors_out.h"
 
@@ -128,12 +128,12 @@ int eb_cmd_logits(int argc, char **argv) {
     if (code != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(&s, &o)) != EB_EXIT_OK) goto out;
     uint32_t n_last = o.n_last < tokens.n ? (uint32_t)o.n_last : (uint32_t)tokens.n;
-    if (o.experts && (code = eb_experts_force(&s, &tokens, o.experts)) != EB_EXIT_OK) goto out;
+    if (o.experts && (code = eb_choices_force(&s, &tokens, o.experts)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_append(&s, tokens.ids, tokens.n, n_last)) != EB_EXIT_OK) goto out;
     double begin = eb_seconds();
     if ((code = eb_session_evaluate(&s, NULL)) != EB_EXIT_OK) goto out;
     double seconds = eb_seconds() - begin;
-    if (o.save_experts && (code = eb_experts_save(&s, &tokens, o.save_experts)) != EB_EXIT_OK)
+    if (o.save_experts && (code = eb_choices_save(&s, &tokens, o.save_experts)) != EB_EXIT_OK)
         goto out;
     if ((code = write_logits(&s, &tokens, o.out)) != EB_EXIT_OK) goto out;
     fprintf(stderr, "prompt %zu tokens at %.1f tok/s, logits of the last %u, %s, cache %s\n",

@@ -1,6 +1,6 @@
-/* experts.h: expert choices of a prompt as a file: written after a run, forced upon another one. */
-#ifndef EB_EXPERTS_H
-#define EB_EXPERTS_H
+/* choices.h: expert choices of a prompt as a file: written after a run, forced upon another one. */
+#ifndef EB_CHOICES_H
+#define EB_CHOICES_H
 
 #include "common.h"
 
@@ -12,9 +12,9 @@
  * The calls return an exit code and have complained unless it is EB_EXIT_OK. */
 
 /* All tokens are evaluated. */
-int eb_experts_save(struct eb_session *s, const struct eb_tokens *tokens, const char *path);
+int eb_choices_save(struct eb_session *s, const struct eb_tokens *tokens, const char *path);
 /* Nothing is evaluated yet. The file must be of this prompt and fit the model; its weights are not
  * looked at: the model computes its own. */
-int eb_experts_force(struct eb_session *s, const struct eb_tokens *tokens, const char *path);
+int eb_choices_force(struct eb_session *s, const struct eb_tokens *tokens, const char *path);
 
 #endif

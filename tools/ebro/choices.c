@@ -1,5 +1,5 @@
-/* experts.c: see experts.h. */
-#include "experts.h"
+/* choices.c: see choices.h. */
+#include "choices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static int gather(struct eb_session *s, const struct moe *m, size_t n_tokens, in
     return EB_EXIT_OK;
 }
 
-int eb_experts_save(struct eb_session *s, const struct eb_tokens *tokens, const char *path) {
+int eb_choices_save(struct eb_session *s, const struct eb_tokens *tokens, const char *path) {
     struct moe m = {0};
     int32_t *experts = NULL;
     float *weights = NULL;
@@ -97,7 +97,7 @@ static const char *check_file(const struct moe *m, const struct eb_tokens *token
     return NULL;
 }
 
-int eb_experts_force(struct eb_session *s, const struct eb_tokens *tokens, const char *path) {
+int eb_choices_force(struct eb_session *s, const struct eb_tokens *tokens, const char *path) {
     struct moe m = {0};
     struct eb_in_file f = {0};
     int32_t *layers = NULL, *ids = NULL, *experts = NULL;
