@@ -26,10 +26,11 @@ elf_files() {
     find "$1" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \) | sort
 }
 
-# needed FOLDER: lines "NAME PATH" of all libraries that its files load; PATH is "not" where one is
-# missing.
+# needed FOLDER: lines "NAME PATH" of all libraries that the files of Ebro in it load, and those that
+# these load; PATH is "not" where one is missing.
 needed() {
-    elf_files "$1" | xargs -d '\n' -n 1 ldd | awk '/=>/ { print $1, $3 }' | sort -u
+    elf_files "$1" | grep -E '/(bin/[^/]*|libebro\.so\.[^/]*|ebro_[^/]*\.so)$' | xargs -d '\n' -n 1 ldd |
+        awk '/=>/ { print $1, $3 }' | sort -u
 }
 
 # licence_of FILE INTO: the licence text of the Debian package that FILE belongs to.
