@@ -26,7 +26,7 @@ fails "a context that the model cannot have" 1 "made for 8192" inspect --ctx 819
 fails "no such device" 3 "Warp7" inspect -dev Warp7
 
 if ! command -v python3 >/dev/null; then
-    for what in "48B" "48B as JSON" "memory"; do skip "no Python here ($what)"; done
+    for what in "48B: sizes" "48B: JSON" "48B: within 400 MB"; do skip "no Python here ($what)"; done
     finish
 fi
 
@@ -107,7 +107,7 @@ with open(folder + "/model.safetensors", "wb") as f:
         os.remove(folder + "/model.safetensors")
 PY
 if [ ! -e "$work/48b/model.safetensors" ]; then
-    for what in "48B" "48B as JSON" "memory"; do skip "no file of 98 GB can be made here ($what)"; done
+    for what in "48B: sizes" "48B: JSON" "48B: within 400 MB"; do skip "no file of 98 GB can be made here ($what)"; done
     finish
 fi
 run inspect "$work/48b" --ctx 131072 -ctk f16
@@ -132,8 +132,12 @@ assert m["total_bytes"] == sum(m[k] for k in (
 assert sum(p["parameters"] for p in x["parts"].values()) == x["parameters"]
 PY
 result $? "48B: JSON"
-# 98 GB of holes, of which none is read
-(ulimit -d 400000 && "$EBRO" inspect "$work/48b" >"$out" 2>"$err")
-result $? "48B: within 400 MB"
+# 98 GB of holes, of which none is read; sanitizers want more memory for themselves alone
+if (ulimit -d 400000 && "$EBRO" --version >"$out" 2>"$err"); then
+    (ulimit -d 400000 && "$EBRO" inspect "$work/48b" >"$out" 2>"$err")
+    result $? "48B: within 400 MB"
+else
+    skip "memory cannot be bounded here (48B: within 400 MB)"
+fi
 
 finish
