@@ -2,14 +2,14 @@
 # bench.sh: the form of what `ebro bench` says. What it measures is nobody's promise: no test is timed.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-for what in "" model ops; do
+for what in "" model ops mla; do
     # shellcheck disable=SC2086
     run bench $what --help
     [ $rc -eq 0 ] && grep -q '^usage: ebro bench' "$out" && [ ! -s "$err" ]
     result $? "help bench $what"
 done
 
-fails "nothing named" 1 "model, ops" bench
+fails "nothing named" 1 "model, ops, mla" bench
 fails "unknown benchmark" 1 '"walk" is none of' bench walk
 fails "threads that are no list" 1 '"1;2" is not a list' bench model --quick -t '1;2'
 fails "threads that are too many" 1 '"1,257" is not a list' bench model --quick -t 1,257
@@ -18,6 +18,8 @@ fails "a device that is not there" 3 "CUDA7" bench model --quick -dev CUDA7
 fails "a model that is not there" 2 "no/such" bench model --quick -m no/such
 fails "unknown operator" 1 '"walk" is no operator' bench ops --op walk
 fails "ops: two numbers of threads" 1 "one number" bench ops -t 1,2
+fails "mla: two numbers of threads" 1 "one number" bench mla -t 1,2
+fails "mla: an option of others" 1 '"-c"' bench mla -c 100
 
 # number TEXT: lines of stdout that it matches.
 number() {
@@ -60,6 +62,21 @@ run bench ops --quick -t 1 --op kda_step --json
 [ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-ops-1"')" -eq 1 ] &&
     [ "$(number '"op": "')" -eq 1 ] && [ "$(number '"error": [0-9.]+e-')" -eq 1 ]
 result $? "ops: JSON of one operator"
+
+run bench mla --quick -t 1
+[ $rc -eq 0 ] && [ ! -s "$err" ] &&
+    [ "$(number '^ +(0|256) +[12] +[0-9.]+ +[0-9.]+ +(expanded|absorbed) +(expanded|absorbed) +[0-9.]+%$')" -eq 4 ] &&
+    [ "$(number '^  context +(0|256): ')" -eq 2 ] && [ "$(number '^(reasoning|agentic) .*%$')" -eq 2 ]
+result $? "mla: the grid, the crossover, the mixes"
+# one row is never expanded, and what is chosen loses nothing where it is the faster form
+awk 'NF == 7 && $1 ~ /^[0-9]+$/ { n++; if ($2 == 1 && $6 != "absorbed" || $5 == $6 && $7 != "0.0%") bad++ }
+    END { exit !(n == 4 && !bad) }' "$out"
+result $? "mla: choice and loss fit"
+
+run bench mla --quick -t 1 --json
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-mla-1"')" -eq 1 ] &&
+    [ "$(number '"engine": "(expanded|absorbed)"')" -eq 4 ] && [ "$(number '"best_seconds": ')" -eq 2 ]
+result $? "mla: JSON"
 
 if [ -c /dev/full ]; then
     rc=0

@@ -19,8 +19,9 @@ enum { EB_BENCH_MAX_THREADS = 8 }; /* entries of a list of thread numbers */
 
 /* "Model and device" of eb_model_args with a list of numbers for -t. In static memory. */
 struct eb_arg_group eb_bench_model_args(void);
-/* "Device": -dev and -t alone. In static memory. */
+/* -dev and -t alone; the same with -m and -ctk. In static memory. */
 struct eb_arg_group eb_bench_device_args(void);
+struct eb_arg_group eb_bench_mla_args(void);
 /* "Measuring": runs, quick. */
 extern const struct eb_arg_group eb_bench_args;
 /* "Output": --json. */
@@ -81,5 +82,6 @@ int eb_bench_print_json(json_t *document);
 
 int eb_bench_model(int argc, char **argv);
 int eb_bench_ops(int argc, char **argv);
+int eb_bench_mla(int argc, char **argv);
 
 #endif

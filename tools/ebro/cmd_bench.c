@@ -12,6 +12,7 @@ static const char help_text[] =
     "\n"
     "  model   prompts and generation of a whole model, start, memory\n"
     "  ops     each operator alone, against the ceilings of the device\n"
+    "  mla     the two forms of attention over the latent cache, and which one pays\n"
     "\n"
     "`ebro bench WHAT --help` says what is measured and lists the options.\n";
 
@@ -75,13 +76,22 @@ struct eb_arg_group eb_bench_model_args(void) {
     return (struct eb_arg_group){"Model and device", args, n};
 }
 
+static const char one_number[] =
+    "threads that the CPU computes with; 0: one for each\n"
+    "core (default)";
+
 struct eb_arg_group eb_bench_device_args(void) {
     static const char *const names[] = {"-dev", "-t", NULL};
     static struct eb_arg args[MAX_ARGS];
-    size_t n = model_args(args, MAX_ARGS, names, "N",
-                          "threads that the CPU computes with; 0: one for each\n"
-                          "core (default)");
+    size_t n = model_args(args, MAX_ARGS, names, "N", one_number);
     return (struct eb_arg_group){"Device", args, n};
+}
+
+struct eb_arg_group eb_bench_mla_args(void) {
+    static const char *const names[] = {"-m", "-dev", "-t", "-ctk", NULL};
+    static struct eb_arg args[MAX_ARGS];
+    size_t n = model_args(args, MAX_ARGS, names, "N", one_number);
+    return (struct eb_arg_group){"Model and device", args, n};
 }
 
 int eb_bench_options_read(const char *command, const char *usage, const struct eb_arg_group *groups,
@@ -116,8 +126,8 @@ int eb_cmd_bench(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"model", eb_bench_model}, {"ops", eb_bench_ops}};
-    static const char names[] = "model, ops";
+    } parts[] = {{"model", eb_bench_model}, {"ops", eb_bench_ops}, {"mla", eb_bench_mla}};
+    static const char names[] = "model, ops, mla";
 
     if (argc < 1) {
         eb_complain("bench: nothing to measure is named: %s (`ebro bench --help` says more)",
