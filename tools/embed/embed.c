@@ -1,7 +1,6 @@
 /* embed.c: Ebro inside another program: streams the continuation of a text. Valid C11 and C++11.
  *
- *   cc embed.c $(pkg-config --cflags --libs ebro) -o embed && ./embed MODEL_FOLDER "Once upon a
- * time"
+ *   cc embed.c $(pkg-config --cflags --libs ebro) -o embed && ./embed MODEL_FOLDER "The whale is"
  */
 #include <ebro/ebro.h>
 #include <stdio.h>
@@ -9,13 +8,7 @@
 
 enum { MAX_PROMPT = 4096, MAX_NEW = 48 };
 
-static int32_t evaluate(ebro_engine *engine, ebro_seq *seq, ebro_error *err) {
-    int32_t st = EBRO_OK;
-    while (st == EBRO_OK && ebro_seq_pending(seq) > 0) st = ebro_engine_step(engine, err);
-    return st;
-}
-
-/* Appends, evaluates, samples, shows: token by token, until the model stops. */
+/* Evaluates what is queued, samples, shows, queues: until the model stops. */
 static int32_t generate(ebro_model *model, ebro_engine *engine, ebro_seq *seq,
                         ebro_text_stream *stream, ebro_error *err) {
     ebro_sampling sampling;
@@ -25,7 +18,8 @@ static int32_t generate(ebro_model *model, ebro_engine *engine, ebro_seq *seq,
     size_t n;
     int32_t id, special, stopped = 0, st = EBRO_OK;
     for (int i = 0; i < MAX_NEW && !stopped; i++) {
-        if ((st = evaluate(engine, seq, err)) != EBRO_OK) return st;
+        while (ebro_seq_pending(seq) > 0)
+            if ((st = ebro_engine_step(engine, err)) != EBRO_OK) return st;
         if ((st = ebro_seq_sample(seq, &sampling, &id, err)) != EBRO_OK) return st;
         if (ebro_token_is_stop(model, id)) break;
         const char *bytes = ebro_token_bytes(model, id, &n, &special);
