@@ -27,12 +27,15 @@ struct watch {
 
 static struct watch watches[EB_GUARD_MAX];
 static atomic_uint n_used; /* no watch at or above this one was ever taken */
+static atomic_uint likely; /* where a free one is looked for first */
 static atomic_bool installed;
 static struct sigaction former;
 static uintptr_t page_bytes;
 
 uint32_t eb_guard_watch(const void *map, size_t bytes) {
-    for (uint32_t i = 0; i < EB_GUARD_MAX; i++) {
+    const uint32_t first = atomic_load(&likely);
+    for (uint32_t k = 0; k < EB_GUARD_MAX; k++) {
+        const uint32_t i = (first + k) % EB_GUARD_MAX;
         struct watch *w = &watches[i];
         unsigned is_free = 0;
         if (!atomic_compare_exchange_strong(&w->taken, &is_free, 1)) continue;
@@ -42,6 +45,7 @@ uint32_t eb_guard_watch(const void *map, size_t bytes) {
         unsigned used = atomic_load(&n_used);
         while (used <= i && !atomic_compare_exchange_weak(&n_used, &used, i + 1)) continue;
         atomic_fetch_add(&w->version, 1);
+        atomic_store(&likely, i + 1);
         return i + 1;
     }
     return 0;
@@ -52,6 +56,7 @@ void eb_guard_release(uint32_t watch) {
     struct watch *w = &watches[watch - 1];
     atomic_fetch_add(&w->version, 1);
     atomic_store(&w->taken, 0);
+    atomic_store(&likely, watch - 1);
 }
 
 bool eb_guard_was_hit(uint32_t watch) {
