@@ -137,7 +137,8 @@ static int read_biases(const struct eb_arg_list *list, struct eb_generator *out)
         const char *text = list->items[i];
         do {
             if (!read_bias(&text, &out->biases[out->n_biases++])) {
-                eb_complain("--logit-bias: \"%s\" is not ID=V or a list ID=V,ID=V", list->items[i]);
+                /* from the mistake on: the list may be long */
+                eb_complain("--logit-bias: \"%.60s\" is not ID=V or a list ID=V,ID=V", text);
                 return EB_EXIT_USAGE;
             }
         } while (*text);
