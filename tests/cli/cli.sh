@@ -31,6 +31,11 @@ run devices
 [ $rc -eq 0 ] && grep -Eq '^CPU: .+ \([0-9]+ MiB, [0-9]+ MiB free\)$' "$out"
 result $? "devices lists the CPU"
 
+cp "$out" "$work/first"
+run --list-devices
+[ $rc -eq 0 ] && [ "$(sed 's/, [0-9]* MiB free//' "$out")" = "$(sed 's/, [0-9]* MiB free//' "$work/first")" ]
+result $? "and so does --list-devices"
+
 run devices --json
 [ $rc -eq 0 ] && grep -q '"name": "CPU"' "$out" && grep -q '"total_bytes": [0-9]' "$out"
 result $? "devices as JSON"
@@ -42,6 +47,9 @@ fails "unknown command" 1 '"walk": run, ' walk
 fails "misspelt command" 1 '"tokenise": did you mean tokenize?' tokenise
 fails "command with letters swapped" 1 '"inpsect": did you mean inspect?' inpsect
 fails "unknown option" 1 '"--colour"' run -p x --colour
+fails "misspelt option" 1 '"--tmep": did you mean --temp?' run -p x --tmep 1
+fails "an option of one wrong letter" 1 '"-x" (`ebro run' run -p y -x
+fails "option with letters swapped" 1 'did you mean --min-p?' run -p x --mni-p=1
 fails "stray argument" 1 '"y"' run -p x y
 fails "option without its value" 1 "needs a value" run -p
 fails "number with something behind it" 1 '"12x"' run -p x -n 12x

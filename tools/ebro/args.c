@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nearest.h"
+
 static bool read_uint(const char *s, uint64_t *out) {
     if (*s < '0' || *s > '9') return false; /* strtoull takes signs and blanks */
     char *end = NULL;
@@ -123,6 +125,26 @@ static const struct eb_arg *find_arg(const struct eb_arg_group *groups, size_t n
     return NULL;
 }
 
+/* The option that `n` bytes of `word` may have meant; NULL: none comes near. */
+static const char *nearest_option(const struct eb_arg_group *groups, size_t n_groups,
+                                  const char *word, size_t n) {
+    enum { MOST = 128 };
+    const char *names[MOST];
+    char name[64];
+    size_t n_names = 0;
+    if (n >= sizeof name) return NULL;
+    memcpy(name, word, n);
+    name[n] = '\0';
+    for (size_t g = 0; g < n_groups; g++) {
+        for (size_t i = 0; i < groups[g].n && n_names + 2 <= MOST; i++) {
+            const struct eb_arg *a = &groups[g].args[i];
+            if (a->name[0] == '-') names[n_names++] = a->name;
+            if (a->alias) names[n_names++] = a->alias;
+        }
+    }
+    return eb_nearest(name, names, n_names);
+}
+
 /* The option that takes words which are no options; NULL: none. */
 static const struct eb_arg *find_positional(const struct eb_arg_group *groups, size_t n_groups) {
     for (size_t g = 0; g < n_groups; g++) {
@@ -171,7 +193,9 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
         size_t n_name = value ? (size_t)(value - word) : strlen(word);
         const struct eb_arg *a = find_arg(groups, n_groups, word, n_name);
         if (!a) {
-            snprintf(text, text_bytes, "unknown option \"%s\"", word);
+            const char *meant = nearest_option(groups, n_groups, word, n_name);
+            snprintf(text, text_bytes, "unknown option \"%s\"%s%s%s", word,
+                     meant ? ": did you mean " : "", meant ? meant : "", meant ? "?" : "");
             wrong = true;
             continue;
         }

@@ -8,7 +8,7 @@
 
 static const char help_text[] =
     "usage: ebro COMMAND [options]\n"
-    "       ebro --version | --help\n"
+    "       ebro --version | --help | --list-devices\n"
     "\n"
     "Runs language models that mix Kimi Delta Attention with Multi-head Latent\n"
     "Attention: Kimi Linear and Kimi K3 (text).\n"
@@ -94,6 +94,8 @@ int main(int argc, char **argv) {
         fputs(help_text, stdout);
         return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
     }
+    /* as other programs of this kind call it */
+    if (strcmp(word, "--list-devices") == 0) return eb_cmd_devices(argc - 2, argv + 2);
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
     return complain_unknown(word);

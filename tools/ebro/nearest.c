@@ -29,7 +29,8 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m) {
 
 const char *eb_nearest(const char *word, const char *const *names, size_t n) {
     const char *found = NULL;
-    size_t length = strlen(word), best = length / 3 + 2;
+    size_t length = strlen(word), letters = length - strspn(word, "-");
+    size_t best = (letters + 1) / 3 + 1;
     if (length > LONGEST) return NULL;
     for (size_t i = 0; i < n; i++) {
         size_t m = strlen(names[i]);
