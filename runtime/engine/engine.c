@@ -1,7 +1,6 @@
-/* engine.c: the public calls of an engine and its sequence, but for sampling (sampler.c). */
+/* engine.c: opening and closing an engine, and the memory that its sequences share. */
 #include "engine/engine.h"
 
-#include <math.h>
 #include <string.h>
 
 /* The caller's struct may be older and shorter than ours: what it lacks stays zero. */
@@ -38,13 +37,19 @@ static int32_t choose_sizes(struct ebro_engine *e, const ebro_engine_options *o,
         return eb_fail(err, EBRO_INVALID, "a context of %u tokens: the model was made for %u",
                        e->n_ctx, max);
     }
-    if (e->n_ctx > INT32_MAX - EB_PAGE_TOKENS) {
+    enum { MOST_CONTEXT = INT32_MAX - 1024 };
+    if (e->n_ctx > MOST_CONTEXT) {
         return eb_fail(err, EBRO_INVALID, "a context of %u tokens: at most %d can be addressed",
-                       e->n_ctx, INT32_MAX - EB_PAGE_TOKENS);
+                       e->n_ctx, MOST_CONTEXT);
     }
     e->n_chunk = o->n_chunk != 0 ? o->n_chunk : EB_DEFAULT_CHUNK;
     if (e->n_chunk > e->n_ctx) e->n_chunk = e->n_ctx;
-    e->max_pages = (e->n_ctx + EB_PAGE_TOKENS - 1) / EB_PAGE_TOKENS;
+    e->max_seqs = o->max_seqs != 0 ? o->max_seqs : 1;
+    if (e->max_seqs > EB_MAX_SEQS) {
+        return eb_fail(err, EBRO_INVALID, "max_seqs %u: at most %d", e->max_seqs, EB_MAX_SEQS);
+    }
+    /* A sequence takes part in a step with up to EB_MAX_EMITS snapshots inside it. */
+    e->max_emits = (e->max_seqs < 4 ? e->max_seqs : 4) * EB_MAX_EMITS;
     e->strict = o->strict != 0;
     e->prefill_form = e->strict ? EBRO_MLA_ABSORBED : o->prefill_form;
     if (e->strict && (e->device->caps.bits & EBRO_CAP_STRICT) == 0) {
@@ -55,17 +60,71 @@ static int32_t choose_sizes(struct ebro_engine *e, const ebro_engine_options *o,
     return EBRO_OK;
 }
 
-struct eb_cache_geometry eb_engine_geometry(const struct ebro_model *m, int32_t cache_dtype) {
+struct eb_shape eb_engine_shape(const struct ebro_model *m, int32_t cache_dtype) {
     const struct eb_config *c = &m->config;
     uint32_t n_kda = eb_model_count_kda(m);
-    return (struct eb_cache_geometry){.n_mla_layers = c->n_layers - n_kda,
-                                      .n_kda_layers = n_kda,
-                                      .row_elements = c->kv_lora_rank + c->qk_rope_head_dim,
-                                      .row_dtype = cache_dtype,
-                                      .page_tokens = EB_PAGE_TOKENS,
-                                      .kda_heads = c->kda_heads,
-                                      .kda_head_dim = c->kda_head_dim,
-                                      .state_dtype = EBRO_F32};
+    return (struct eb_shape){.n_mla_layers = c->n_layers - n_kda,
+                             .n_kda_layers = n_kda,
+                             .row_elements = c->kv_lora_rank + c->qk_rope_head_dim,
+                             .row_dtype = cache_dtype,
+                             .kda_heads = c->kda_heads,
+                             .kda_head_dim = c->kda_head_dim,
+                             .state_dtype = EBRO_F32};
+}
+
+_Static_assert((int)EBRO_KEEP_PROMPT_END == EB_KEEP_PROMPT_END &&
+                   (int)EBRO_KEEP_TURN_END == EB_KEEP_TURN_END &&
+                   (int)EBRO_KEEP_INTERVAL == EB_KEEP_INTERVAL &&
+                   (int)EBRO_KEEP_JUNCTION == EB_KEEP_JUNCTION,
+               "public and inner names of the same bits");
+_Static_assert((int)EBRO_N_MISSES == (int)EB_N_MISSES, "public and inner reasons are the same");
+
+enum {
+    KEEP_ALL = EBRO_KEEP_PROMPT_END | EBRO_KEEP_TURN_END | EBRO_KEEP_INTERVAL | EBRO_KEEP_JUNCTION,
+    USUAL_INTERVAL = 4096,
+    USUAL_KEPT_STATES = 8
+};
+
+static int32_t choose_retention(struct ebro_engine *e, const ebro_engine_options *o,
+                                ebro_error *err) {
+    struct eb_manager_options *r = &e->retention;
+    int32_t keep = o->keep == 0 ? KEEP_ALL : o->keep;
+    if (e->expert_choices && o->keep == 0) keep = EBRO_KEEP_NONE;
+    if ((keep & ~(KEEP_ALL | EBRO_KEEP_NONE)) != 0 ||
+        ((keep & EBRO_KEEP_NONE) != 0 && keep != EBRO_KEEP_NONE)) {
+        return eb_fail(err, EBRO_INVALID,
+                       "keep is 0x%x: EBRO_KEEP_NONE alone, or a sum of the others",
+                       (unsigned)keep);
+    }
+    if (e->expert_choices && (keep != EBRO_KEEP_NONE || e->max_seqs > 1)) {
+        return eb_fail(err, EBRO_INVALID,
+                       "expert_choices with %u sequences and keep 0x%x: one sequence and "
+                       "EBRO_KEEP_NONE, so that every token is evaluated",
+                       e->max_seqs, (unsigned)keep);
+    }
+    if (o->evict != EBRO_EVICT_LRU && o->evict != EBRO_EVICT_COST)
+        return eb_fail(err, EBRO_INVALID, "evict %d: EBRO_EVICT_LRU or EBRO_EVICT_COST", o->evict);
+    r->keep = keep == EBRO_KEEP_NONE ? 0 : (uint32_t)keep;
+    r->interval = o->keep_interval != 0 ? o->keep_interval : USUAL_INTERVAL;
+    r->policy = o->evict == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU;
+    r->log = &e->device->rt->log;
+    return EBRO_OK;
+}
+
+/* The layout of the cache and, where it is not given, the budget. */
+static int32_t choose_memory(struct ebro_engine *e, const ebro_engine_options *o, ebro_error *err) {
+    struct eb_shape shape = eb_engine_shape(e->model, e->cache_dtype);
+    int32_t st = eb_layout_plan(&shape, &e->layout, err);
+    if (st != EBRO_OK) return st;
+    e->max_pages = eb_layout_pages(&e->layout, e->n_ctx);
+    uint64_t live = eb_manager_estimate(&e->layout, e->max_seqs, e->n_ctx);
+    uint64_t slots = (uint64_t)USUAL_KEPT_STATES * e->layout.slot_blocks;
+    uint64_t kept = e->retention.keep == 0 ? 0 : (e->max_pages + slots) * e->layout.block_bytes;
+    e->retention.budget_bytes = o->memory_bytes != 0 ? o->memory_bytes : live + kept;
+    uint64_t extent = e->device->caps.max_alloc_bytes;
+    enum { USUAL_EXTENT = 256 << 20 };
+    e->retention.extent_bytes = extent != 0 && extent < USUAL_EXTENT ? extent : USUAL_EXTENT;
+    return EBRO_OK;
 }
 
 int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
@@ -79,13 +138,53 @@ int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
     e->progress = (struct eb_progress){o.progress, o.progress_user};
     e->cache_dtype = o.cache_dtype == -1 ? device->caps.default_cache_dtype : o.cache_dtype;
     e->expert_choices = o.expert_choices != 0;
-    e->n_slots = o.progress != NULL ? 2 : 1;
-    return choose_sizes(e, &o, err);
+    if ((st = choose_sizes(e, &o, err)) != EBRO_OK) return st;
+    if ((st = choose_retention(e, &o, err)) != EBRO_OK) return st;
+    return choose_memory(e, &o, err);
 }
 
-static int32_t open_cache(struct ebro_engine *e, ebro_error *err) {
-    struct eb_cache_geometry g = eb_engine_geometry(e->model, e->cache_dtype);
-    return eb_cache_open(e->device, &g, e->max_pages, e->n_slots, &e->cache, err);
+/* ---- the arena --------------------------------------------------------------------------- */
+
+static int32_t make_extent(void *user, uint32_t extent, uint64_t bytes, ebro_error *err) {
+    struct ebro_engine *e = user;
+    void *list = e->extents;
+    int32_t st =
+        eb_grow(&e->alloc, &list, &e->extents_capacity, extent + 1u, sizeof *e->extents, err);
+    e->extents = list;
+    if (st != EBRO_OK) return st;
+    st = eb_mem_alloc(e->device, bytes, EBRO_MEM_DEVICE, &e->extents[extent], err);
+    if (st == EBRO_OK) e->n_extents = extent + 1u;
+    return st;
+}
+
+static void free_extents(struct ebro_engine *e) {
+    for (size_t i = 0; i < e->n_extents; i++) eb_mem_free(e->device, &e->extents[i]);
+    eb_free(&e->alloc, e->extents);
+}
+
+ebro_span eb_block_span(const struct ebro_engine *e, uint32_t block) {
+    uint32_t per_extent = e->mem.blocks.extent_blocks;
+    return (ebro_span){e->extents[block / per_extent],
+                       block % per_extent * e->mem.blocks.block_bytes};
+}
+
+uint64_t eb_block_address(const struct ebro_engine *e, uint32_t block) {
+    ebro_span s = eb_block_span(e, block);
+    return s.mem->address + s.offset;
+}
+
+static int32_t open_memory(struct ebro_engine *e, ebro_error *err) {
+    e->retention.make = make_extent;
+    e->retention.user = e;
+    return eb_manager_open(&e->mem, &e->layout, &e->alloc, &e->retention, err);
+}
+
+/* Several decoding sequences get their logits in one product, and then each its own row. */
+static int32_t open_logits(struct ebro_engine *e, ebro_error *err) {
+    if (e->max_seqs == 1) return EBRO_OK;
+    uint64_t bytes = (uint64_t)e->max_seqs * e->model->config.vocab_size * sizeof(float);
+    int32_t st = eb_mem_alloc(e->device, bytes, EBRO_MEM_DEVICE, &e->batch_logits, err);
+    return st == EBRO_OK ? st : eb_while(err, st, "allocating logits of %u sequences", e->max_seqs);
 }
 
 int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engine_options *options,
@@ -104,7 +203,14 @@ int32_t ebro_engine_open(ebro_model *model, ebro_device *device, const ebro_engi
     if ((st = eb_stream_open(device, &e->stream, err)) != EBRO_OK) goto out;
     if ((st = eb_weights_load(model, &e->stream, &e->progress, &e->weights, err)) != EBRO_OK)
         goto out;
-    if ((st = open_cache(e, err)) != EBRO_OK) goto out;
+    if ((st = open_memory(e, err)) != EBRO_OK) goto out;
+    e->parts = eb_calloc(&e->alloc, e->max_seqs, sizeof *e->parts, err);
+    if (e->parts != NULL) e->heads = eb_calloc(&e->alloc, e->max_seqs + 1u, sizeof *e->heads, err);
+    if (e->heads == NULL) {
+        st = EBRO_NOMEM_HOST;
+        goto out;
+    }
+    if ((st = open_logits(e, err)) != EBRO_OK) goto out;
     if ((st = eb_step_block_open(e, err)) != EBRO_OK) goto out;
     if ((st = eb_workspace_open(e, err)) != EBRO_OK) goto out;
     st = eb_mem_alloc(device, sizeof(int32_t), EBRO_MEM_READBACK, &e->readback, err);
@@ -124,191 +230,53 @@ void ebro_engine_close(ebro_engine **engine) {
     if (engine == NULL || *engine == NULL) return;
     struct ebro_engine *e = *engine;
     *engine = NULL;
-    ebro_seq *seq = e->seq;
-    ebro_seq_destroy(&seq);
+    while (e->seqs != NULL) {
+        ebro_seq *seq = e->seqs;
+        ebro_seq_destroy(&seq);
+    }
+    eb_manager_close(&e->mem);
+    free_extents(e);
     eb_weights_free(&e->weights);
-    eb_cache_close(&e->cache);
+    eb_mem_free(e->device, &e->batch_logits);
     eb_mem_free(e->device, &e->step.mem);
     eb_mem_free(e->device, &e->work.mem);
     eb_mem_free(e->device, &e->readback);
     eb_sampler_close(e);
+    eb_free(&e->alloc, e->parts);
+    eb_free(&e->alloc, e->heads);
     eb_stream_close(&e->stream);
     eb_free(&e->alloc, e);
 }
 
-int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err) {
-    if (engine == NULL || out == NULL) {
-        return eb_fail(err, EBRO_INVALID, "ebro_seq_create: engine and out must not be NULL");
+void ebro_engine_forget(ebro_engine *engine) {
+    if (engine != NULL) eb_manager_clear(&engine->mem);
+}
+
+void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {
+    if (out == NULL || out->size < sizeof out->size) return;
+    ebro_memory x = {.size = out->size};
+    if (engine != NULL) {
+        struct eb_manager_stats s;
+        eb_manager_get_stats(&engine->mem, &s);
+        x.budget_bytes = s.budget_bytes;
+        x.taken_bytes = s.made_bytes;
+        x.live_page_bytes = s.live_page_bytes;
+        x.live_state_bytes = s.live_state_bytes;
+        x.kept_page_bytes = s.kept_page_bytes;
+        x.kept_state_bytes = s.kept_state_bytes;
+        x.peak_bytes = s.peak_bytes;
+        x.n_seqs = s.n_seqs;
+        x.n_snapshots = s.n_snapshots;
+        x.prompts = s.prompts;
+        x.prompt_tokens = s.prompt_tokens;
+        x.matched_tokens = s.matched_tokens;
+        x.reused_tokens = s.reused_tokens;
+        x.evaluated_tokens = s.evaluated_tokens;
+        memcpy(x.misses, s.misses, sizeof x.misses);
+        x.snapshots_kept = s.snapshots_kept;
+        x.snapshots_refused = s.snapshots_refused;
+        x.evictions = s.evictions;
+        x.copied_pages = s.copied_pages;
     }
-    *out = NULL;
-    if (engine->seq != NULL) {
-        return eb_fail(err, EBRO_UNSUPPORTED,
-                       "an engine holds one sequence: destroy the other first");
-    }
-    struct ebro_seq *s = eb_calloc(&engine->alloc, 1, sizeof *s, err);
-    if (s == NULL) return EBRO_NOMEM_HOST;
-    s->engine = engine;
-    engine->seq = s;
-    s->tokens = eb_calloc(&engine->alloc, engine->n_ctx, sizeof *s->tokens, err);
-    if (s->tokens != NULL)
-        s->pages = eb_calloc(&engine->alloc, engine->max_pages, sizeof *s->pages, err);
-    int32_t st = s->pages == NULL         ? EBRO_NOMEM_HOST
-                 : engine->expert_choices ? eb_experts_open(engine, s, err)
-                                          : EBRO_OK;
-    if (st != EBRO_OK) {
-        ebro_seq_destroy(&s);
-        return st;
-    }
-    *out = s;
-    return EBRO_OK;
-}
-
-void ebro_seq_destroy(ebro_seq **seq) {
-    if (seq == NULL || *seq == NULL) return;
-    struct ebro_seq *s = *seq;
-    struct ebro_engine *e = s->engine;
-    *seq = NULL;
-    for (uint32_t i = 0; i < s->n_pages; i++) eb_cache_page_give(&e->cache, s->pages[i]);
-    eb_mem_free(e->device, &s->logits);
-    eb_experts_close(s);
-    eb_free(&e->alloc, s->tokens);
-    eb_free(&e->alloc, s->pages);
-    e->seq = NULL;
-    eb_free(&e->alloc, s);
-}
-
-uint32_t ebro_seq_length(const ebro_seq *seq) {
-    return seq == NULL ? 0 : seq->n_done;
-}
-
-uint32_t ebro_seq_pending(const ebro_seq *seq) {
-    return seq == NULL ? 0 : seq->n_tokens - seq->n_done;
-}
-
-static int32_t check_usable(const struct ebro_seq *s, ebro_error *err) {
-    if (s == NULL) return eb_fail(err, EBRO_INVALID, "the sequence is NULL");
-    if (s->broken) {
-        return eb_fail(err, EBRO_INVALID, "the sequence failed in an earlier step: destroy it");
-    }
-    return EBRO_OK;
-}
-
-static int32_t check_ids(const struct ebro_seq *s, const int32_t *ids, size_t n, ebro_error *err) {
-    uint32_t vocab = s->engine->model->config.vocab_size, n_ctx = s->engine->n_ctx;
-    if (n > n_ctx - s->n_tokens) {
-        return eb_fail(err, EBRO_INVALID,
-                       "context full: %u tokens held + %zu more, the context has %u", s->n_tokens,
-                       n, n_ctx);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || (uint32_t)ids[i] >= vocab) {
-            return eb_fail(err, EBRO_INVALID, "token %zu has id %d: the vocabulary has 0 to %u", i,
-                           ids[i], vocab - 1);
-        }
-    }
-    return EBRO_OK;
-}
-
-/* Room for `rows` rows of logits; nothing changes on failure. */
-static int32_t reserve_logits(struct ebro_seq *s, uint32_t rows, ebro_error *err) {
-    if (rows <= s->logits_capacity) return EBRO_OK;
-    ebro_mem *mem = NULL;
-    uint64_t bytes = (uint64_t)rows * s->engine->model->config.vocab_size * sizeof(float);
-    int32_t st = eb_mem_alloc(s->engine->device, bytes, EBRO_MEM_READBACK, &mem, err);
-    if (st != EBRO_OK) return eb_while(err, st, "allocating %u rows of logits", rows);
-    eb_mem_free(s->engine->device, &s->logits);
-    s->logits = mem;
-    s->logits_capacity = rows;
-    return EBRO_OK;
-}
-
-int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
-                        ebro_error *err) {
-    int32_t st = check_usable(seq, err);
-    if (st != EBRO_OK || n == 0) return st;
-    if (ids == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_append: ids is NULL, n is %zu", n);
-    if ((st = check_ids(seq, ids, n, err)) != EBRO_OK) return st;
-    uint32_t keep = n_logits == 0 ? 1 : n_logits > n ? (uint32_t)n : n_logits;
-    if ((st = reserve_logits(seq, keep, err)) != EBRO_OK) return st;
-    memcpy(seq->tokens + seq->n_tokens, ids, n * sizeof *ids);
-    seq->n_tokens += (uint32_t)n;
-    seq->logits_from = seq->n_tokens - keep;
-    seq->logits_rows = 0;
-    return EBRO_OK;
-}
-
-/* A non-finite logit must not be handed on: it would poison everything that follows. */
-static int32_t check_logits(const struct ebro_seq *s, uint32_t first_row, uint32_t n,
-                            ebro_error *err) {
-    uint32_t vocab = s->engine->model->config.vocab_size;
-    const float *logits = s->logits->host;
-    for (uint32_t r = first_row; r < first_row + n; r++) {
-        for (uint32_t i = 0; i < vocab; i++) {
-            float x = logits[(size_t)r * vocab + i];
-            if (!isfinite(x)) {
-                return eb_fail(err, EBRO_NUMERIC, "the logit of token %u at position %u is %f", i,
-                               s->logits_from + r, (double)x);
-            }
-        }
-    }
-    return EBRO_OK;
-}
-
-static int32_t run_step(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, ebro_error *err) {
-    struct eb_step step;
-    int32_t st = eb_step_prepare(e, s, n, &step, err);
-    if (st == EBRO_OK) st = eb_forward(e, &step, err);
-    if (st == EBRO_OK) st = eb_stream_sync(&e->stream, err);
-    if (st == EBRO_CANCELLED) return st;
-    /* Whatever came of weights that became zeros is no result, an error neither. */
-    int32_t intact = eb_weights_check(e->weights, e->model, err);
-    if (intact != EBRO_OK) return intact;
-    if (st != EBRO_OK) return st;
-    uint32_t rows = n - step.first_logits;
-    if ((st = check_logits(s, s->logits_rows, rows, err)) != EBRO_OK) return st;
-    s->logits_rows += rows;
-    s->n_done += n;
-    s->slot = step.slot_out;
-    return EBRO_OK;
-}
-
-int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {
-    if (engine == NULL) return eb_fail(err, EBRO_INVALID, "the engine is NULL");
-    struct ebro_seq *s = engine->seq;
-    if (s == NULL) return EBRO_OK;
-    int32_t st = check_usable(s, err);
-    uint32_t pending = s->n_tokens - s->n_done;
-    if (st != EBRO_OK || pending == 0) return st;
-    uint32_t n = pending < engine->n_chunk ? pending : engine->n_chunk;
-    n = eb_experts_limit(s, n);
-    st = run_step(engine, s, n, err);
-    if (st == EBRO_OK) return st;
-    /* A cancelled step has written a spare state, and cache rows that the next one writes again. */
-    if (st == EBRO_CANCELLED && eb_stream_sync(&engine->stream, NULL) == EBRO_OK)
-        return eb_while(err, st, "evaluating tokens %u to %u", s->n_done, s->n_done + n - 1);
-    s->broken = true;
-    return eb_while(err, st, "evaluating tokens %u to %u", s->n_done, s->n_done + n - 1);
-}
-
-int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err) {
-    int32_t st = check_usable(s, err);
-    if (st != EBRO_OK) return st;
-    if (s->n_done < s->n_tokens) {
-        return eb_fail(err, EBRO_INVALID, "%u tokens are not evaluated yet: call ebro_engine_step",
-                       s->n_tokens - s->n_done);
-    }
-    if (s->logits_rows == 0) return eb_fail(err, EBRO_INVALID, "the sequence is empty");
-    return EBRO_OK;
-}
-
-int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
-                        ebro_error *err) {
-    int32_t st = eb_seq_check_logits(seq, err);
-    if (st != EBRO_OK) return st;
-    if (logits == NULL || rows == NULL) {
-        return eb_fail(err, EBRO_INVALID, "ebro_seq_logits: logits and rows must not be NULL");
-    }
-    *logits = seq->logits->host;
-    *rows = seq->logits_rows;
-    return EBRO_OK;
+    memcpy(out, &x, out->size < sizeof x ? out->size : sizeof x);
 }

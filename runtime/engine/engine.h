@@ -1,25 +1,27 @@
-/* engine.h: the inside of an engine: one model on one device, its sequence, and the device memory
+/* engine.h: the inside of an engine: one model on one device, its sequences, and the device memory
  * of a step. */
 #ifndef EB_ENGINE_H
 #define EB_ENGINE_H
 
-#include "mem/cache.h"
+#include "mem/manager.h"
 #include "model/load.h"
 #include "ops/ops.h"
 
-enum { EB_PAGE_TOKENS = 64, EB_DEFAULT_CHUNK = 512, EB_DEFAULT_CONTEXT = 8192 };
+enum { EB_DEFAULT_CHUNK = 512, EB_DEFAULT_CONTEXT = 8192, EB_MAX_SEQS = 1024 };
 
-/* The step block: everything that changes from token to token, in one memory that the host writes
- * and the device reads, so that a recorded step need never be patched. */
+/* The step block: everything that changes from step to step, in one memory that the host writes and
+ * the device reads, so that a recorded step need never be patched. S: sequences of a step, decoding
+ * ones first; E: snapshots taken inside it. */
 struct eb_step_block {
     ebro_mem *mem;
-    ebro_span ids;                 /* i32 [n_chunk] */
-    ebro_span row_offsets;         /* i32 [2] */
-    ebro_span context;             /* i32 [1] */
-    ebro_span state_in, state_out; /* i32 [1] */
-    ebro_span page_table;          /* u64 [n_pages] */
-    ebro_span slot_table;          /* u64 [n_slots] */
-    ebro_span sampling;            /* ebro_sample_params [1] */
+    ebro_span ids;                   /* i32 [n_chunk] */
+    ebro_span row_offsets[2];        /* i32 [S + 1] each: of the decoding rows, of the others */
+    ebro_span context;               /* i32 [S] */
+    ebro_span state_in, state_out;   /* i32 [S] */
+    ebro_span emit_rows, emit_slots; /* i32 [E] */
+    ebro_span page_table;            /* u64 [S][max_pages] */
+    ebro_span slot_table;            /* u64 [2 S + E][slot_blocks] */
+    ebro_span sampling;              /* ebro_sample_params [1] */
 };
 
 /* Activations of a step of at most n_chunk rows, f32. Parts that are never alive together share
@@ -53,17 +55,13 @@ struct eb_sampler {
 
 struct ebro_seq {
     struct ebro_engine *engine;
-    int32_t *tokens; /* all appended ones, [n_ctx] */
-    uint32_t n_tokens;
-    uint32_t n_done; /* evaluated */
-    uint32_t *pages; /* [n_pages] */
-    uint32_t n_pages;
-    uint32_t slot;        /* holds the state after n_done tokens */
+    struct ebro_seq *next, *prev;
+    struct eb_seq *mem;   /* tokens, pages, state */
     uint32_t logits_from; /* first position whose logits are kept */
     ebro_mem *logits;     /* f32 [logits_capacity][vocab], READBACK */
     uint32_t logits_rows, logits_capacity;
     struct eb_experts *experts; /* NULL: choices are not kept */
-    bool broken;
+    int32_t failed;             /* the status of the step that made it unusable; EBRO_OK: none */
 };
 
 struct ebro_engine {
@@ -73,36 +71,77 @@ struct ebro_engine {
     struct eb_stream stream;
     struct eb_weights *weights;
     uint32_t n_ctx, n_chunk, max_pages;
-    uint32_t n_slots; /* two where a step may be cancelled half-way, else one */
+    uint32_t max_seqs, max_emits; /* of the engine; of one step */
     int32_t cache_dtype;
     int32_t prefill_form;
     bool strict, expert_choices;
     struct eb_progress progress;
-    struct eb_cache cache;
+    struct eb_manager_options retention; /* as given, and the budget that follows */
+    struct eb_layout layout;
+    struct eb_manager mem;
+    ebro_mem **extents; /* of the manager's arena */
+    size_t n_extents, extents_capacity;
     struct eb_step_block step;
+    struct eb_part *parts; /* [max_seqs] */
+    struct eb_head *heads; /* [max_seqs + 1] */
     struct eb_workspace work;
-    ebro_mem *readback; /* i32: the sampled id */
+    ebro_mem *batch_logits; /* f32 [max_seqs][vocab]; NULL where only one sequence can be */
+    ebro_mem *readback;     /* i32: the sampled id */
     struct eb_sampler sampler;
+    struct ebro_seq *seqs, *last_seq; /* in the order in which they wait for their turn */
+    uint32_t n_seqs;
+};
+
+/* Rows of a step that the token mixers treat alike: first one row of each decoding sequence, then
+ * several rows of each of the others. */
+struct eb_range {
+    ebro_rows rows;
+    uint32_t first_row, first_seq;
+    uint32_t max_context; /* most tokens before the rows of any of its sequences */
+    uint32_t n_emit;
+};
+
+/* Logits that a step computes: of rows [first_row, first_row + n) into `out`. */
+struct eb_head {
+    uint32_t first_row, n;
+    ebro_mat out;
+};
+
+/* One sequence's part in a step. */
+struct eb_part {
     struct ebro_seq *seq;
+    struct eb_seq_step mem;
+    uint32_t first_row;
+    uint32_t n_logits; /* the last n_logits of its rows are wanted */
 };
 
 /* One step as the layer walk sees it. */
 struct eb_step {
-    ebro_rows rows;
-    uint32_t context;      /* tokens before the first row */
-    uint32_t slot_out;     /* becomes the sequence's slot when the step is done */
-    uint32_t first_logits; /* first row whose logits are wanted; rows.n_rows: none */
-    ebro_mat logits;       /* where those rows go: [rows.n_rows - first_logits][vocab] */
+    uint32_t n_rows;
+    struct eb_range ranges[2];
+    uint32_t n_ranges;
+    struct eb_head *heads;
+    uint32_t n_heads;
+    struct eb_part *parts; /* [n_parts], in the order of the rows */
+    uint32_t n_parts, n_decoding;
+    double progress, share; /* of all the tokens of its longest sequence: before it, of it */
 };
 
 /* engine.c: an engine's numbers from its options, without any memory: *e, zeroed before, gets
- * everything up to `progress`, but stream and weights. */
+ * everything up to `layout`, but stream and weights. */
 int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
                        const ebro_engine_options *options, struct ebro_engine *e, ebro_error *err);
-/* What a sequence of the model needs of the cache. */
-struct eb_cache_geometry eb_engine_geometry(const struct ebro_model *m, int32_t cache_dtype);
+/* What sequences of the model need of the cache. */
+struct eb_shape eb_engine_shape(const struct ebro_model *m, int32_t cache_dtype);
+/* Where a block of the arena lies on the device. */
+uint64_t eb_block_address(const struct ebro_engine *e, uint32_t block);
+ebro_span eb_block_span(const struct ebro_engine *e, uint32_t block);
 
-/* engine.c: EBRO_OK where the logits of the last token are there. */
+/* sequence.c. It has had its turn: the others come first in the next step. */
+void eb_seq_to_back(struct ebro_seq *s);
+/* EBRO_OK where the sequence can be used; where the logits of its last token are there.
+ */
+int32_t eb_seq_check(const struct ebro_seq *s, ebro_error *err);
 int32_t eb_seq_check_logits(const struct ebro_seq *s, ebro_error *err);
 
 /* sampler.c */
@@ -111,9 +150,8 @@ void eb_sampler_close(struct ebro_engine *e); /* fine on a zeroed one */
 /* step.c */
 uint64_t eb_step_block_bytes(const struct ebro_engine *e);
 int32_t eb_step_block_open(struct ebro_engine *e, ebro_error *err);
-/* Reserves pages and writes the block for the next n tokens of the sequence. */
-int32_t eb_step_prepare(struct ebro_engine *e, struct ebro_seq *s, uint32_t n, struct eb_step *out,
-                        ebro_error *err);
+/* Writes the block for the parts of a step, whose memory is reserved, and fills in ranges. */
+void eb_step_write(struct ebro_engine *e, struct eb_step *step);
 
 /* workspace.c. The first lays the activations out and says how many bytes they take; the second
  * allocates them too. */

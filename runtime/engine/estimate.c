@@ -5,9 +5,8 @@
 #include "engine/engine.h"
 
 static int32_t add_up(ebro_estimate *x, ebro_error *err) {
-    const uint64_t parts[] = {x->weights_in_place, x->weights_copied, x->state_bytes,
-                              x->window_bytes,     x->cache_bytes,    x->workspace_bytes,
-                              x->other_bytes};
+    const uint64_t parts[] = {x->weights_in_place, x->weights_copied, x->memory_bytes,
+                              x->workspace_bytes, x->other_bytes};
     x->total_bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (!eb_add_u64(x->total_bytes, parts[i], &x->total_bytes))
@@ -16,26 +15,37 @@ static int32_t add_up(ebro_estimate *x, ebro_error *err) {
     return EBRO_OK;
 }
 
+/* Live sequences as they were all full; what they leave of the budget is for what is kept. */
+static int32_t fill_memory(const struct ebro_engine *e, ebro_estimate *x, ebro_error *err) {
+    const struct eb_layout *l = &e->layout;
+    const struct eb_shape *s = &l->shape;
+    uint64_t heads = (uint64_t)s->n_kda_layers * s->kda_heads * l->head_bytes;
+    uint64_t live = eb_manager_estimate(l, e->max_seqs, e->n_ctx), rows = 0;
+    x->n_states = 2 * e->max_seqs;
+    x->state_bytes = x->n_states * heads;
+    x->window_bytes = x->n_states * (l->state_bytes - heads);
+    x->cache_token_bytes = l->row_bytes;
+    if (!eb_mul_u64(l->row_bytes * e->max_seqs, e->n_ctx, &rows) || rows > live)
+        return eb_fail(err, EBRO_INVALID, "a latent cache of %u tokens overflows", e->n_ctx);
+    x->cache_bytes = rows;
+    x->rounding_bytes = live - rows - x->state_bytes - x->window_bytes;
+    x->memory_bytes = e->retention.budget_bytes / l->block_bytes * l->block_bytes;
+    x->kept_bytes = x->memory_bytes > live ? x->memory_bytes - live : 0;
+    x->block_bytes = l->block_bytes;
+    return EBRO_OK;
+}
+
 static int32_t fill(struct ebro_engine *e, ebro_estimate *x, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
-    struct eb_cache_geometry g = eb_engine_geometry(e->model, e->cache_dtype);
-    uint64_t page = 0, slot = 0;
-    int32_t st = eb_cache_sizes(&g, &page, &slot, err);
-    if (st != EBRO_OK) return st;
-    uint64_t state = (uint64_t)g.n_kda_layers * g.kda_heads * g.kda_head_dim * g.kda_head_dim *
-                     eb_dtype_size(g.state_dtype);
     x->n_ctx = e->n_ctx;
     x->n_chunk = e->n_chunk;
     x->cache_dtype = e->cache_dtype;
-    x->n_states = e->n_slots;
-    x->state_bytes = e->n_slots * state;
-    x->window_bytes = e->n_slots * (slot - state);
-    x->cache_token_bytes = page / g.page_tokens;
-    if (!eb_mul_u64(page, e->max_pages, &x->cache_bytes))
-        return eb_fail(err, EBRO_INVALID, "a latent cache of %u tokens overflows", e->n_ctx);
+    int32_t st = fill_memory(e, x, err);
+    if (st != EBRO_OK) return st;
     if ((st = eb_workspace_plan(e, &x->workspace_bytes, err)) != EBRO_OK) return st;
+    uint64_t rows = e->max_seqs == 1 ? 1 : 2 * (uint64_t)e->max_seqs;
     x->other_bytes =
-        eb_step_block_bytes(e) + (uint64_t)c->vocab_size * sizeof(float) + sizeof(int32_t);
+        eb_step_block_bytes(e) + rows * c->vocab_size * sizeof(float) + sizeof(int32_t);
     eb_weights_bytes(e->model, e->device, &x->weights_in_place, &x->weights_copied);
     return add_up(x, err);
 }

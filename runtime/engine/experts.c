@@ -62,31 +62,31 @@ uint32_t eb_experts_limit(const struct ebro_seq *s, uint32_t n) {
     const struct eb_experts *x = s->experts;
     for (uint32_t i = 0; x != NULL && i < x->n_moe; i++) {
         uint32_t end = x->n_forced[i];
-        if (end > s->n_done && end - s->n_done < n) n = end - s->n_done;
+        if (end > s->mem->n_done && end - s->mem->n_done < n) n = end - s->mem->n_done;
     }
     return n;
 }
 
 int32_t eb_experts_force(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                          bool *forced, ebro_error *err) {
-    const struct eb_experts *x = e->seq->experts;
+    const struct eb_experts *x = step->parts[0].seq->experts;
     *forced = false;
     if (x == NULL) return EBRO_OK;
-    uint32_t moe = x->numbers[layer], n = step->rows.n_rows;
-    if (x->n_forced[moe] < step->context + n) return EBRO_OK;
+    uint32_t moe = x->numbers[layer], n = step->n_rows;
+    if (x->n_forced[moe] < step->parts[0].mem.first + n) return EBRO_OK;
     *forced = true;
     ebro_span ids = {e->work.expert_ids.mem, e->work.expert_ids.offset};
-    return eb_upload(&e->stream, ids, x->forced + at(x, moe, step->context),
+    return eb_upload(&e->stream, ids, x->forced + at(x, moe, step->parts[0].mem.first),
                      (uint64_t)n * x->top_k * sizeof(int32_t), err);
 }
 
 int32_t eb_experts_keep(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                         ebro_error *err) {
-    struct eb_experts *x = e->seq->experts;
+    struct eb_experts *x = step->parts[0].seq->experts;
     if (x == NULL) return EBRO_OK;
     const struct eb_workspace *w = &e->work;
-    size_t first = at(x, x->numbers[layer], step->context);
-    uint64_t bytes = (uint64_t)step->rows.n_rows * x->top_k * 4;
+    size_t first = at(x, x->numbers[layer], step->parts[0].mem.first);
+    uint64_t bytes = (uint64_t)step->n_rows * x->top_k * 4;
     ebro_span ids = {w->expert_ids.mem, w->expert_ids.offset};
     ebro_span weights = {w->expert_weights.mem, w->expert_weights.offset};
     int32_t st = eb_download(&e->stream, x->ids + first, ids, bytes, err);
@@ -120,7 +120,7 @@ int32_t ebro_seq_experts(const ebro_seq *seq, uint32_t layer, const int32_t **id
     }
     *ids = seq->experts->ids + at(seq->experts, moe, 0);
     *weights = seq->experts->weights + at(seq->experts, moe, 0);
-    *n_tokens = seq->n_done;
+    *n_tokens = seq->mem->n_done;
     return EBRO_OK;
 }
 

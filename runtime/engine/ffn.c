@@ -43,7 +43,7 @@ static int32_t route(struct ebro_engine *e, const struct eb_step *step, uint32_t
                              .x = w->normed,
                              .gate = eb_weight(e->weights, &y->router),
                              .bias = eb_vec(e->weights, y->score_bias),
-                             .n_rows = step->rows.n_rows,
+                             .n_rows = step->n_rows,
                              .n_experts = c->n_experts,
                              .top_k = c->experts_per_token,
                              .scaling = c->routed_scaling_factor,
@@ -112,7 +112,7 @@ static int32_t forward_latent(struct ebro_engine *e, uint32_t n, uint32_t layer,
 
 int32_t eb_forward_ffn(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                        ebro_mat out, ebro_error *err) {
-    uint32_t n_rows = step->rows.n_rows;
+    uint32_t n_rows = step->n_rows;
     const struct eb_layer *y = &e->model->layers[layer];
     int32_t st = EBRO_OK;
     if (y->is_moe) {

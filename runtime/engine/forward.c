@@ -66,7 +66,7 @@ static int32_t forward_layer(struct ebro_engine *e, const struct eb_step *step, 
     const struct eb_config *c = &e->model->config;
     const struct eb_layer *y = &e->model->layers[i];
     struct eb_workspace *w = &e->work;
-    uint32_t n = step->rows.n_rows;
+    uint32_t n = step->n_rows;
     ebro_mat read = {0};
 
     int32_t st = mix(e, r, y->attn_res, 0, n, &read, err);
@@ -90,29 +90,28 @@ static int32_t forward_layer(struct ebro_engine *e, const struct eb_step *step, 
     return eb_forward_ffn(e, step, i, sum, err);
 }
 
-/* Final mix, norm and head for the rows whose logits are wanted. */
-static int32_t forward_head(struct ebro_engine *e, const struct eb_step *step,
+/* Final mix, norm and head for rows whose logits are wanted. */
+static int32_t forward_head(struct ebro_engine *e, const struct eb_head *head,
                             const struct residual *r, ebro_error *err) {
     const struct ebro_model *m = e->model;
-    uint32_t first = step->first_logits, n = step->rows.n_rows - first;
     ebro_mat read = {0};
-    int32_t st = mix(e, r, m->output_res, first, n, &read, err);
+    int32_t st = mix(e, r, m->output_res, head->first_row, head->n, &read, err);
     if (st != EBRO_OK) return st;
-    st = eb_forward_norm(e, n, m->config.hidden_size, read, m->final_norm, m->config.rms_norm_eps,
-                         e->work.normed, err);
+    st = eb_forward_norm(e, head->n, m->config.hidden_size, read, m->final_norm,
+                         m->config.rms_norm_eps, e->work.normed, err);
     if (st != EBRO_OK) return st;
-    return eb_forward_linear(e, n, e->work.normed, eb_weight(e->weights, &m->lm_head), step->logits,
-                             false, err);
+    return eb_forward_linear(e, head->n, e->work.normed, eb_weight(e->weights, &m->lm_head),
+                             head->out, false, err);
 }
 
-/* Before layer i. A step of one row changes its state in place, so only its start can be cancelled.
- */
+/* Before layer i. A step of decoding rows changes states in place, so only its start can be
+ * cancelled. */
 static int32_t tell_progress(const struct ebro_engine *e, const struct eb_step *step, uint32_t i,
                              ebro_error *err) {
-    if (i > 0 && step->rows.n_rows == 1) return EBRO_OK;
-    double rows = step->rows.n_rows, share = (double)i / e->model->config.n_layers;
-    return eb_progress_tell(&e->progress, "evaluating tokens",
-                            (step->context + rows * share) / e->seq->n_tokens, err);
+    if (i > 0 && step->n_decoding == step->n_parts) return EBRO_OK;
+    double share = (double)i / e->model->config.n_layers;
+    return eb_progress_tell(&e->progress, "evaluating tokens", step->progress + step->share * share,
+                            err);
 }
 
 int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
@@ -120,7 +119,7 @@ int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error
     struct residual r = {0};
     ebro_embed_args embed = {.size = sizeof embed,
                              .ids = e->step.ids,
-                             .n_rows = step->rows.n_rows,
+                             .n_rows = step->n_rows,
                              .table = eb_weight(e->weights, &m->embed),
                              .out = e->work.residual[0]};
     int32_t st = eb_op_embed(&e->stream, &embed, err);
@@ -131,7 +130,9 @@ int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error
         st = forward_layer(e, step, i, &n_kda, &n_mla, &r, err);
         if (st != EBRO_OK) return eb_while(err, st, "evaluating layer %u", i);
     }
-    if (step->first_logits >= step->rows.n_rows) return EBRO_OK;
-    st = forward_head(e, step, &r, err);
-    return st == EBRO_OK ? st : eb_while(err, st, "computing logits");
+    for (uint32_t i = 0; i < step->n_heads; i++) {
+        st = forward_head(e, &step->heads[i], &r, err);
+        if (st != EBRO_OK) return eb_while(err, st, "computing logits");
+    }
+    return EBRO_OK;
 }

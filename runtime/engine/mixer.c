@@ -40,17 +40,36 @@ static int32_t project_kda(struct ebro_engine *e, uint32_t n, const struct eb_la
     return st == EBRO_OK ? project_low_rank(e, n, y, err) : st;
 }
 
-static ebro_state_io state_io(const struct ebro_engine *e, ebro_region region) {
-    return (ebro_state_io){
-        .region = region, .state_in = e->step.state_in, .state_out = e->step.state_out};
+/* The numbers of a range's sequences in a list of the step block. */
+static ebro_span of_range(ebro_span list, const struct eb_range *r, uint64_t size) {
+    list.offset += r->first_seq * size;
+    return list;
 }
 
-static ebro_kda_gate kda_gate(const struct ebro_engine *e, const struct eb_layer *y) {
+/* The rows of a range. */
+static ebro_mat rows_of(ebro_mat m, const struct eb_range *r) {
+    return m.mem == NULL ? m : eb_mat_from(m, r->first_row);
+}
+
+static ebro_state_io state_io(const struct ebro_engine *e, const struct eb_range *r,
+                              ebro_region region) {
+    ebro_state_io io = {.region = region,
+                        .state_in = of_range(e->step.state_in, r, sizeof(int32_t)),
+                        .state_out = of_range(e->step.state_out, r, sizeof(int32_t))};
+    if (r->n_emit == 0) return io;
+    io.emit_rows = e->step.emit_rows;
+    io.emit_slots = e->step.emit_slots;
+    io.n_emit = r->n_emit;
+    return io;
+}
+
+static ebro_kda_gate kda_gate(const struct ebro_engine *e, const struct eb_range *r,
+                              const struct eb_layer *y) {
     const struct eb_config *c = &e->model->config;
     return (ebro_kda_gate){.n_heads = c->kda_heads,
                            .head_dim = c->kda_head_dim,
-                           .g_raw = e->work.g_raw,
-                           .beta_raw = e->work.beta_raw,
+                           .g_raw = rows_of(e->work.g_raw, r),
+                           .beta_raw = rows_of(e->work.beta_raw, r),
                            .a_log = eb_vec(e->weights, y->a_log),
                            .dt_bias = eb_vec(e->weights, y->dt_bias),
                            .form = c->kda_gate_bounded ? EBRO_GATE_BOUNDED : EBRO_GATE_SOFTPLUS,
@@ -60,68 +79,70 @@ static ebro_kda_gate kda_gate(const struct ebro_engine *e, const struct eb_layer
 }
 
 /* Convolution, chunk prep, chunk recurrence, gated norm: several rows per sequence. */
-static int32_t kda_chunked(struct ebro_engine *e, const struct eb_step *step,
+static int32_t kda_chunked(struct ebro_engine *e, const struct eb_range *r,
                            const struct eb_layer *y, ebro_state_io windows, ebro_state_io state,
                            ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
     ebro_kda_conv_args conv = {.size = sizeof conv,
-                               .rows = step->rows,
+                               .rows = r->rows,
                                .n_channels = c->kda_heads * c->kda_head_dim,
                                .state = windows};
     for (int i = 0; i < 3; i++) {
-        conv.x[i] = w->qkv[i];
-        conv.out[i] = w->conv[i];
+        conv.x[i] = rows_of(w->qkv[i], r);
+        conv.out[i] = rows_of(w->conv[i], r);
         conv.weight[i] = eb_vec(e->weights, y->conv[i]);
     }
     int32_t st = eb_op_kda_conv(&e->stream, &conv, err);
     if (st != EBRO_OK) return st;
     ebro_kda_prep_args prep = {.size = sizeof prep,
-                               .rows = step->rows,
-                               .q = w->conv[0],
-                               .k = w->conv[1],
-                               .v = w->conv[2],
-                               .gate = kda_gate(e, y),
+                               .rows = r->rows,
+                               .q = rows_of(w->conv[0], r),
+                               .k = rows_of(w->conv[1], r),
+                               .v = rows_of(w->conv[2], r),
+                               .gate = kda_gate(e, r, y),
+                               .emit_rows = state.emit_rows,
+                               .n_emit = state.n_emit,
                                .work = w->kda_work};
     if ((st = eb_op_kda_prep(&e->stream, &prep, err)) != EBRO_OK) return st;
     ebro_kda_recur_args recur = {.size = sizeof recur,
-                                 .rows = step->rows,
-                                 .v = w->conv[2],
-                                 .out = w->kda_out,
+                                 .rows = r->rows,
+                                 .v = rows_of(w->conv[2], r),
+                                 .out = rows_of(w->kda_out, r),
                                  .n_heads = c->kda_heads,
                                  .head_dim = c->kda_head_dim,
                                  .state = state,
                                  .work = w->kda_work};
     if ((st = eb_op_kda_recur(&e->stream, &recur, err)) != EBRO_OK) return st;
     /* One weight vector for all heads: the norm's rows are tokens x heads. */
-    ebro_mat o = w->kda_out, gate = w->gate;
+    ebro_mat o = rows_of(w->kda_out, r), gate = rows_of(w->gate, r);
     o.stride = gate.stride = c->kda_head_dim;
     ebro_rms_norm_args norm = {.size = sizeof norm,
                                .x = o,
                                .out = o,
                                .gate = gate,
                                .weight = eb_vec(e->weights, y->o_norm),
-                               .n_rows = step->rows.n_rows * c->kda_heads,
+                               .n_rows = r->rows.n_rows * c->kda_heads,
                                .n_cols = c->kda_head_dim,
                                .eps = c->rms_norm_eps};
     return eb_op_rms_norm(&e->stream, &norm, err);
 }
 
-static int32_t kda_step(struct ebro_engine *e, const struct eb_step *step, const struct eb_layer *y,
+static int32_t kda_step(struct ebro_engine *e, const struct eb_range *r, const struct eb_layer *y,
                         ebro_state_io windows, ebro_state_io state, ebro_error *err) {
     struct eb_workspace *w = &e->work;
     ebro_kda_step_args a = {.size = sizeof a,
-                            .rows = step->rows,
-                            .gate = kda_gate(e, y),
+                            .rows = r->rows,
+                            .gate = kda_gate(e, r, y),
                             .windows = windows,
                             .state = state,
-                            .out_gate = w->gate,
+                            .out_gate = rows_of(w->gate, r),
                             .norm_weight = eb_vec(e->weights, y->o_norm),
                             .norm_eps = e->model->config.rms_norm_eps,
-                            .out = w->kda_out,
+                            .out = rows_of(w->kda_out, r),
                             .scratch = w->step_scratch};
     for (int i = 0; i < 3; i++) {
-        a.x[i] = w->qkv[i];
+        a.x[i] = rows_of(w->qkv[i], r);
         a.conv_weight[i] = eb_vec(e->weights, y->conv[i]);
     }
     return eb_op_kda_step(&e->stream, &a, err);
@@ -130,14 +151,16 @@ static int32_t kda_step(struct ebro_engine *e, const struct eb_step *step, const
 int32_t eb_forward_kda(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                        uint32_t kda_layer, ebro_mat out, bool accumulate, ebro_error *err) {
     const struct eb_layer *y = &e->model->layers[layer];
-    uint32_t n = step->rows.n_rows;
+    uint32_t n = step->n_rows;
     int32_t st = project_kda(e, n, y, err);
-    if (st != EBRO_OK) return st;
-    ebro_span slots = e->step.slot_table;
-    ebro_state_io windows = state_io(e, eb_cache_window_region(&e->cache, kda_layer, slots));
-    ebro_state_io state = state_io(e, eb_cache_state_region(&e->cache, kda_layer, slots));
-    st = step->rows.max_rows == 1 || e->strict ? kda_step(e, step, y, windows, state, err)
-                                               : kda_chunked(e, step, y, windows, state, err);
+    ebro_region windows = eb_layout_windows(&e->layout, kda_layer, e->step.slot_table);
+    ebro_region states = eb_layout_states(&e->layout, kda_layer, e->step.slot_table);
+    for (uint32_t i = 0; st == EBRO_OK && i < step->n_ranges; i++) {
+        const struct eb_range *r = &step->ranges[i];
+        ebro_state_io window = state_io(e, r, windows), state = state_io(e, r, states);
+        st = r->rows.max_rows == 1 || e->strict ? kda_step(e, r, y, window, state, err)
+                                                : kda_chunked(e, r, y, window, state, err);
+    }
     if (st != EBRO_OK) return st;
     return eb_forward_linear(e, n, e->work.kda_out, eb_weight(e->weights, &y->o_proj), out,
                              accumulate, err);
@@ -170,13 +193,13 @@ static int32_t project_mla(struct ebro_engine *e, uint32_t n, const struct eb_la
     return eb_forward_linear(e, n, w->q_a, eb_weight(e->weights, &y->q_b), w->q, false, err);
 }
 
-static int32_t append_rows(struct ebro_engine *e, const struct eb_step *step,
+static int32_t append_rows(struct ebro_engine *e, const struct eb_range *r,
                            const struct eb_layer *y, ebro_pages pages, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
     ebro_mla_append_args a = {.size = sizeof a,
-                              .rows = step->rows,
-                              .kv = w->kv,
+                              .rows = r->rows,
+                              .kv = rows_of(w->kv, r),
                               .norm_weight = eb_vec(e->weights, y->kv_a_norm),
                               .norm_eps = c->latent_norm_eps,
                               .kv_lora = c->kv_lora_rank,
@@ -187,7 +210,7 @@ static int32_t append_rows(struct ebro_engine *e, const struct eb_step *step,
                               .n_heads = c->n_heads,
                               .q_head_stride = c->qk_nope_head_dim + c->qk_rope_head_dim,
                               .q_rope_offset = c->qk_nope_head_dim};
-    if (c->rotary_dim > 0) a.q = w->q;
+    if (c->rotary_dim > 0) a.q = rows_of(w->q, r);
     return eb_op_mla_append(&e->stream, &a, err);
 }
 
@@ -215,49 +238,50 @@ static int32_t per_head(struct ebro_engine *e, uint32_t n, ebro_mat x, uint32_t 
 }
 
 /* q~ = [W_uk^T q_nope, q_pe]; attention over latents; W_uv on the result. */
-static int32_t attend_absorbed(struct ebro_engine *e, const struct eb_step *step,
+static int32_t attend_absorbed(struct ebro_engine *e, const struct eb_range *r,
                                const struct eb_layer *y, ebro_pages pages, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
-    uint32_t n = step->rows.n_rows, nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim;
+    uint32_t n = r->rows.n_rows, nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim;
     uint32_t lora = c->kv_lora_rank;
+    ebro_mat q = rows_of(w->q, r), q_absorbed = rows_of(w->q_absorbed, r);
+    ebro_mat latent_out = rows_of(w->latent_out, r);
     ebro_weight uk = eb_weight_rows(e->weights, &y->kv_b, 0, nope);
     uk.transposed = 1;
-    int32_t st = per_head(e, n, w->q, nope + rope, uk, w->q_absorbed, lora + rope, err);
+    int32_t st = per_head(e, n, q, nope + rope, uk, q_absorbed, lora + rope, err);
     if (st != EBRO_OK) return st;
     if (rope > 0) {
-        ebro_rows_copy_args pe = {
-            .size = sizeof pe,
-            .src = {w->q.mem, w->q.offset + nope * sizeof(float)},
-            .dst = {w->q_absorbed.mem, w->q_absorbed.offset + lora * sizeof(float)},
-            .src_stride_bytes = (nope + rope) * sizeof(float),
-            .dst_stride_bytes = (lora + rope) * sizeof(float),
-            .row_bytes = rope * sizeof(float),
-            .n = n * c->n_heads};
+        ebro_rows_copy_args pe = {.size = sizeof pe,
+                                  .src = {q.mem, q.offset + nope * sizeof(float)},
+                                  .dst = {q_absorbed.mem, q_absorbed.offset + lora * sizeof(float)},
+                                  .src_stride_bytes = (nope + rope) * sizeof(float),
+                                  .dst_stride_bytes = (lora + rope) * sizeof(float),
+                                  .row_bytes = rope * sizeof(float),
+                                  .n = n * c->n_heads};
         if ((st = eb_op_rows_copy(&e->stream, &pe, err)) != EBRO_OK) return st;
     }
     ebro_mla_decode_args a = {.size = sizeof a,
-                              .rows = step->rows,
-                              .q = w->q_absorbed,
+                              .rows = r->rows,
+                              .q = q_absorbed,
                               .n_heads = c->n_heads,
                               .kv_lora = lora,
                               .rope_dim = rope,
                               .scale = mla_scale(c),
                               .pages = pages,
                               .token_end = UINT32_MAX,
-                              .out = w->latent_out,
+                              .out = latent_out,
                               .scratch = w->mla_scratch};
     if ((st = eb_op_mla_decode(&e->stream, &a, err)) != EBRO_OK) return st;
     ebro_weight uv = eb_weight_rows(e->weights, &y->kv_b, nope, c->v_head_dim);
-    return per_head(e, n, w->latent_out, lora, uv, w->mla_out, c->v_head_dim, err);
+    return per_head(e, n, latent_out, lora, uv, rows_of(w->mla_out, r), c->v_head_dim, err);
 }
 
-static int32_t attend_expanded(struct ebro_engine *e, const struct eb_step *step,
+static int32_t attend_expanded(struct ebro_engine *e, const struct eb_range *r,
                                const struct eb_layer *y, ebro_pages pages, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     ebro_mla_prefill_args a = {.size = sizeof a,
-                               .rows = step->rows,
-                               .q = e->work.q,
+                               .rows = r->rows,
+                               .q = rows_of(e->work.q, r),
                                .kv_b = eb_weight(e->weights, &y->kv_b),
                                .n_heads = c->n_heads,
                                .nope_dim = c->qk_nope_head_dim,
@@ -267,7 +291,7 @@ static int32_t attend_expanded(struct ebro_engine *e, const struct eb_step *step
                                .scale = mla_scale(c),
                                .pages = pages,
                                .token_end = UINT32_MAX,
-                               .out = e->work.mla_out,
+                               .out = rows_of(e->work.mla_out, r),
                                .scratch = e->work.mla_scratch};
     return eb_op_mla_prefill(&e->stream, &a, err);
 }
@@ -280,24 +304,33 @@ bool eb_mla_expanded_pays(const struct eb_config *c, uint32_t rows, uint32_t con
     return expanded < absorbed;
 }
 
+/* Cache rows and attention of one range. */
+static int32_t attend(struct ebro_engine *e, const struct eb_range *r, const struct eb_layer *y,
+                      uint32_t mla_layer, ebro_error *err) {
+    ebro_span table = of_range(e->step.page_table, r, e->max_pages * sizeof(uint64_t));
+    ebro_pages pages = eb_layout_rows(&e->layout, mla_layer, table, e->max_pages);
+    pages.context = of_range(e->step.context, r, sizeof(int32_t));
+    pages.max_context = e->n_ctx;
+    int32_t st = append_rows(e, r, y, pages, err);
+    if (st != EBRO_OK) return st;
+    bool expanded = r->rows.max_rows > 1 &&
+                    (e->prefill_form == EBRO_MLA_AUTO
+                         ? eb_mla_expanded_pays(&e->model->config, r->rows.max_rows, r->max_context)
+                         : e->prefill_form == EBRO_MLA_EXPANDED);
+    return expanded ? attend_expanded(e, r, y, pages, err) : attend_absorbed(e, r, y, pages, err);
+}
+
 int32_t eb_forward_mla(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                        uint32_t mla_layer, ebro_mat out, bool accumulate, ebro_error *err) {
     const struct eb_config *c = &e->model->config;
     const struct eb_layer *y = &e->model->layers[layer];
     struct eb_workspace *w = &e->work;
-    uint32_t n = step->rows.n_rows;
+    uint32_t n = step->n_rows;
     int32_t st = project_mla(e, n, y, err);
     if (st != EBRO_OK) return st;
-    ebro_pages pages = eb_cache_layer_pages(&e->cache, mla_layer, e->step.page_table, e->max_pages);
-    pages.context = e->step.context;
-    pages.max_context = e->n_ctx;
-    if ((st = append_rows(e, step, y, pages, err)) != EBRO_OK) return st;
-    bool expanded = step->rows.max_rows > 1 &&
-                    (e->prefill_form == EBRO_MLA_AUTO ? eb_mla_expanded_pays(c, n, step->context)
-                                                      : e->prefill_form == EBRO_MLA_EXPANDED);
-    st = expanded ? attend_expanded(e, step, y, pages, err)
-                  : attend_absorbed(e, step, y, pages, err);
-    if (st != EBRO_OK) return st;
+    for (uint32_t i = 0; i < step->n_ranges; i++) {
+        if ((st = attend(e, &step->ranges[i], y, mla_layer, err)) != EBRO_OK) return st;
+    }
     if (c->mla_gate != EB_MLA_GATE_NONE) {
         ebro_act_mul_args gate = {.size = sizeof gate,
                                   .gate = w->mla_gate,

@@ -102,7 +102,7 @@ static int32_t collect(struct ebro_engine *e, const struct ebro_seq *seq, const 
     bool penal =
         s->repeat_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
     if (!penal) window = 0;
-    if (window > seq->n_tokens) window = seq->n_tokens;
+    if (window > seq->mem->n_tokens) window = seq->mem->n_tokens;
     size_t n = (size_t)window + s->n_biases, merged = 0;
     void *list = sampler->list;
     int32_t st = eb_grow(&e->alloc, &list, &sampler->capacity, n, sizeof *sampler->list, err);
@@ -111,7 +111,7 @@ static int32_t collect(struct ebro_engine *e, const struct ebro_seq *seq, const 
     if (st != EBRO_OK || n == 0) return st;
     for (uint32_t i = 0; i < window; i++) {
         sampler->list[i] =
-            (struct eb_adjust){.id = seq->tokens[seq->n_tokens - window + i], .seen = 1};
+            (struct eb_adjust){.id = seq->mem->tokens[seq->mem->n_tokens - window + i], .seen = 1};
     }
     for (uint32_t i = 0; i < s->n_biases; i++) {
         sampler->list[window + i] =
@@ -192,7 +192,7 @@ int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *i
                             .min_p = s.min_p,
                             .top_k = s.top_k,
                             .seed = s.seed,
-                            .position = seq->n_done};
+                            .position = seq->mem->n_done};
     memcpy((char *)e->step.mem->host + e->step.sampling.offset, &p, sizeof p);
     ebro_sample_args a = {
         .size = sizeof a,
@@ -210,7 +210,8 @@ int32_t ebro_seq_sample(ebro_seq *seq, const ebro_sampling *sampling, int32_t *i
     memcpy(id, e->readback->host, sizeof *id);
     if (*id < 0) {
         return eb_fail(err, EBRO_NUMERIC,
-                       "no token can be drawn at position %u: a logit is not finite", seq->n_done);
+                       "no token can be drawn at position %u: a logit is not finite",
+                       seq->mem->n_done);
     }
     return EBRO_OK;
 }

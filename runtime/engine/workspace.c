@@ -30,9 +30,9 @@ static ebro_span take_span(struct layout *l, uint64_t bytes) {
     return (ebro_span){.offset = take(l, bytes)};
 }
 
-/* Bounds of every step for sizing scratch: one sequence, a full chunk, a full context. */
+/* Bounds of every step for sizing scratch: all sequences, a full chunk, a full context. */
 static ebro_rows bound_rows(const struct ebro_engine *e) {
-    return (ebro_rows){.n_seqs = 1, .n_rows = e->n_chunk, .max_rows = e->n_chunk};
+    return (ebro_rows){.n_seqs = e->max_seqs, .n_rows = e->n_chunk, .max_rows = e->n_chunk};
 }
 
 static void lay_out_kda(struct ebro_engine *e, struct layout *l) {
@@ -55,7 +55,8 @@ static void lay_out_kda(struct ebro_engine *e, struct layout *l) {
     w->gate = take_mat(l, rows, width);
     w->kda_out = take_mat(l, rows, width);
     ebro_kda_gate gate = {.n_heads = c->kda_heads, .head_dim = c->kda_head_dim};
-    ebro_kda_prep_args prep = {.size = sizeof prep, .rows = bound_rows(e), .gate = gate};
+    ebro_kda_prep_args prep = {
+        .size = sizeof prep, .rows = bound_rows(e), .gate = gate, .n_emit = e->max_emits};
     ebro_kda_step_args step = {.size = sizeof step, .rows = bound_rows(e), .gate = gate};
     w->kda_work = take_span(l, eb_op_scratch(e->device, EBRO_OP_KDA_PREP, &prep));
     w->step_scratch = take_span(l, eb_op_scratch(e->device, EBRO_OP_KDA_STEP, &step));
@@ -76,7 +77,7 @@ static void lay_out_mla(struct ebro_engine *e, struct layout *l) {
                            c->mla_gate == EB_MLA_GATE_NONE   ? 0
                            : c->mla_gate == EB_MLA_GATE_HEAD ? heads
                                                              : heads * c->v_head_dim);
-    ebro_pages pages = {.max_context = e->n_ctx, .page_tokens = EB_PAGE_TOKENS};
+    ebro_pages pages = {.max_context = e->n_ctx, .page_tokens = e->layout.page_tokens};
     ebro_mla_prefill_args prefill = {.size = sizeof prefill,
                                      .rows = bound_rows(e),
                                      .n_heads = c->n_heads,

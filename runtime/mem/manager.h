@@ -20,7 +20,7 @@
 struct eb_manager_options {
     uint64_t budget_bytes; /* for everything here; rounded down to blocks */
     uint64_t extent_bytes; /* most of one extent; 0: 256 MiB */
-    uint32_t keep;         /* EB_KEEP_*: which snapshots are taken; 0: nothing is kept at all */
+    uint32_t keep;         /* EB_KEEP_*: which snapshots are taken; 0: only named ones, no reuse */
     uint32_t interval;     /* tokens, for EB_KEEP_INTERVAL */
     enum eb_policy_kind policy;
     uint64_t max_noted; /* tokens remembered in the tree; 0: 16 Mi (64 MiB) */
@@ -130,10 +130,12 @@ const char *eb_miss_text(enum eb_miss miss);
 int32_t eb_seq_open(struct eb_manager *m, struct eb_seq **out, ebro_error *err);
 /* NULL-safe, sets NULL. Its state becomes a turn-end snapshot where that is wanted. */
 void eb_seq_close(struct eb_seq **s);
-/* Queues tokens. The first append of a sequence looks the prompt up and resumes at a snapshot: some
- * of its tokens then count as evaluated at once, never the last. NOMEM_DEVICE, naming needed and
- * allowed bytes, when live sequences leave no room for it; nothing has changed then. */
-int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, ebro_error *err);
+/* Queues tokens. The first push of a sequence looks the prompt up and resumes at a snapshot: some
+ * of its first n - n_fresh tokens then count as evaluated at once; n_fresh is 1 at least.
+ * NOMEM_DEVICE, naming needed and allowed bytes, when live sequences leave no room for it; nothing
+ * has changed then. */
+int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n_fresh,
+                    ebro_error *err);
 /* Asks for a snapshot after `position` tokens: the current position, or a pending one up to
  * n_tokens. INVALID for others. */
 int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err);
@@ -143,8 +145,9 @@ int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err);
 int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_step *step,
                      ebro_error *err);
 void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step);
-/* An aborted step in place leaves a sequence that can only be closed. */
-void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step);
+/* touched: the device may have begun. A step in place then leaves a sequence that can only be
+ * closed or cut. */
+void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched);
 
 /* n, or fewer: as many rows as one step can take with all the snapshots asked for within them. */
 uint32_t eb_seq_fit(const struct eb_seq *s, uint32_t n);

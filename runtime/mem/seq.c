@@ -142,8 +142,8 @@ static void back_to_start(struct eb_seq *s) {
 }
 
 static enum eb_miss why_not_more(const struct eb_manager *m, const struct eb_match *match,
-                                 uint32_t prompt, uint32_t reused) {
-    uint32_t most = match->matched < prompt ? match->matched : prompt - 1;
+                                 uint32_t cap, uint32_t reused) {
+    uint32_t most = match->matched < cap ? match->matched : cap;
     if (m->options.keep == 0) return EB_MISS_OFF;
     if (match->matched == 0) return EB_MISS_NEW;
     if (reused == most) return EB_MISS_NONE;
@@ -192,12 +192,12 @@ static void count_prompt(struct eb_manager *m, const struct eb_reuse *r) {
     m->stats.misses[r->miss]++;
 }
 
-static int32_t push_first(struct eb_seq *s, uint32_t n, ebro_error *err) {
+static int32_t push_first(struct eb_seq *s, uint32_t n, uint32_t n_fresh, ebro_error *err) {
     struct eb_manager *m = s->manager;
     struct eb_match match = {0};
     int32_t st = EBRO_OK;
     if (m->options.keep != 0) {
-        match = eb_prefix_match(&m->prefix, s->tokens, n, n - 1);
+        match = eb_prefix_match(&m->prefix, s->tokens, n, n - n_fresh);
         if (match.snapshot != NULL) st = resume(s, match.snapshot, err);
     }
     if (st == EBRO_OK) st = check_room(s, n, err);
@@ -207,8 +207,8 @@ static int32_t push_first(struct eb_seq *s, uint32_t n, ebro_error *err) {
         back_to_start(s);
         return st;
     }
-    s->reuse =
-        (struct eb_reuse){n, match.matched, s->n_done, why_not_more(m, &match, n, s->n_done)};
+    s->reuse = (struct eb_reuse){n, match.matched, s->n_done,
+                                 why_not_more(m, &match, n - n_fresh, s->n_done)};
     count_prompt(m, &s->reuse);
     /* Cannot fail for a node that is in the policy's care already. */
     if (match.snapshot != NULL) m->policy.call->touch(&m->policy, match.snapshot, true, NULL);
@@ -229,7 +229,8 @@ static int32_t push_more(struct eb_seq *s, uint32_t n_tokens, bool prompt, ebro_
     return EBRO_OK;
 }
 
-int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, ebro_error *err) {
+int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n_fresh,
+                    ebro_error *err) {
     struct eb_manager *m = s->manager;
     if (n == 0) return EBRO_OK;
     if (n > INT32_MAX - s->n_tokens)
@@ -238,7 +239,7 @@ int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, ebro_error
     if (st != EBRO_OK) return st;
     memcpy(s->tokens + s->n_tokens, ids, n * sizeof *ids);
     uint32_t n_tokens = s->n_tokens + n;
-    st = s->n_tokens == 0 ? push_first(s, n, err) : push_more(s, n_tokens, n > 1, err);
+    st = s->n_tokens == 0 ? push_first(s, n, n_fresh, err) : push_more(s, n_tokens, n > 1, err);
     if (st != EBRO_OK) return st;
     s->n_tokens = n_tokens;
     if (m->options.keep == 0 || n == 1) return EBRO_OK;
@@ -403,7 +404,7 @@ void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step) {
     drop_wishes(s, 0, s->n_done);
 }
 
-void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step) {
+void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched) {
     struct eb_manager *m = s->manager;
     assert(s->stepping);
     s->stepping = false;
@@ -411,10 +412,10 @@ void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step) {
         s->pages[step->first / m->layout.page_tokens] = step->copy_from;
     drop_copied(m, step, step->copy_to);
     drop_pages_from(s, step->old_pages);
-    if (step->out == s->state)
-        s->state->written = false; /* half-way between two tokens */
-    else
+    if (step->out != s->state)
         eb_slot_drop(&m->slots, &step->out, EB_LIVE);
+    else if (touched)
+        s->state->written = false; /* half-way between two tokens */
     for (uint32_t i = 0; i < step->n_emits; i++) eb_slot_drop(&m->slots, &step->emits[i], EB_LIVE);
 }
 
@@ -467,9 +468,7 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
                        position, s->n_tokens);
     }
     if (position < s->n_done) {
-        struct eb_match match = {0};
-        if (m->options.keep != 0)
-            match = eb_prefix_match(&m->prefix, s->tokens, position, position);
+        struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, position, position);
         eb_slot_drop(&m->slots, &s->state, EB_LIVE);
         s->n_done = 0;
         if (match.snapshot != NULL) {

@@ -60,6 +60,7 @@ static int32_t open_model(struct bench *b, struct watch *w, ebro_error *err) {
 
 static int32_t open_engine(struct bench *b, struct watch *w, ebro_engine **out, ebro_error *err) {
     ebro_engine_options o = {.size = sizeof o,
+                             .keep = EBRO_KEEP_NONE,
                              .n_ctx = 100,
                              .n_chunk = CHUNK,
                              .cache_dtype = EBRO_F32,

@@ -74,7 +74,7 @@ static void bad_calls(void **state) {
     int32_t id = 0, bad = 4352;
     ebro_sampling greedy = {.size = sizeof greedy};
     ebro_seq *seq = new_seq(f), *second = NULL;
-    test_fails(ebro_seq_create(f->engine, &second, &err), EBRO_UNSUPPORTED, &err, "one sequence");
+    test_fails(ebro_seq_create(f->engine, &second, &err), EBRO_INVALID, &err, "1 of 1 sequences");
     test_fails(ebro_seq_logits(seq, &logits, &rows, &err), EBRO_INVALID, &err, "empty");
     test_fails(ebro_seq_append(seq, &bad, 1, 0, &err), EBRO_INVALID, &err, "4351");
     bad = -1;

@@ -11,15 +11,7 @@
 
 enum { PUBLISHED_MAX_LAYERS = 128 };
 
-/* A model without layers of one kind still gets a small allocation for them. */
-static void same_bytes(uint64_t said, const ebro_mem *mem) {
-    if (said == 0)
-        assert_true(mem->bytes <= 64);
-    else
-        assert_int_equal(said, mem->bytes);
-}
-
-/* Exactly what the engine's own allocations hold. */
+/* Exactly what the engine's own allocations hold once its sequences have filled the budget. */
 static void compare(ebro_model *model, ebro_device *device, const ebro_engine_options *o) {
     ebro_error err;
     ebro_engine *engine = NULL;
@@ -31,21 +23,25 @@ static void compare(ebro_model *model, ebro_device *device, const ebro_engine_op
     test_ok(ebro_engine_open(model, device, o, &engine, &err), &err);
     assert_int_equal(x.n_ctx, engine->n_ctx);
     assert_int_equal(x.n_chunk, engine->n_chunk);
-    assert_int_equal(x.cache_dtype, engine->cache.g.row_dtype);
-    assert_int_equal(x.n_states, engine->cache.n_slots);
-    same_bytes(x.cache_bytes, engine->cache.pages);
-    same_bytes(x.state_bytes + x.window_bytes, engine->cache.slots);
-    assert_int_equal(x.state_bytes, x.n_states * engine->cache.slot_state_bytes);
+    assert_int_equal(x.cache_dtype, engine->layout.shape.row_dtype);
     assert_int_equal(x.workspace_bytes, engine->work.mem->bytes);
-    assert_int_equal(x.cache_token_bytes * EB_PAGE_TOKENS, engine->cache.page_bytes);
+    assert_int_equal(x.cache_token_bytes, engine->layout.row_bytes);
     int32_t id = 0;
     test_ok(ebro_seq_create(engine, &seq, &err), &err);
     test_ok(ebro_seq_append(seq, &id, 1, 0, &err), &err);
-    assert_int_equal(x.other_bytes,
-                     engine->step.mem->bytes + engine->readback->bytes + seq->logits->bytes);
-    assert_int_equal(x.total_bytes, x.weights_in_place + x.weights_copied + x.state_bytes +
-                                        x.window_bytes + x.cache_bytes + x.workspace_bytes +
-                                        x.other_bytes);
+    uint64_t logits = engine->batch_logits == NULL ? 0 : engine->batch_logits->bytes;
+    assert_int_equal(x.other_bytes, engine->step.mem->bytes + engine->readback->bytes + logits +
+                                        engine->max_seqs * seq->logits->bytes);
+    /* every block that the budget allows */
+    test_ok(eb_blocks_reserve(&engine->mem.blocks, engine->mem.blocks.limit, &err), &err);
+    uint64_t extents = 0;
+    for (size_t i = 0; i < engine->n_extents; i++) extents += engine->extents[i]->bytes;
+    assert_int_equal(x.memory_bytes, extents);
+    uint64_t live = x.state_bytes + x.window_bytes + x.cache_bytes + x.rounding_bytes;
+    assert_int_equal(x.memory_bytes, live + x.kept_bytes);
+    assert_int_equal(live, eb_manager_estimate(&engine->layout, engine->max_seqs, engine->n_ctx));
+    assert_int_equal(x.total_bytes, x.weights_in_place + x.weights_copied + x.memory_bytes +
+                                        x.workspace_bytes + x.other_bytes);
     ebro_engine_close(&engine);
 }
 
@@ -72,14 +68,22 @@ static void agrees(void **state) {
 
         const ebro_engine_options ways[] = {
             {.size = sizeof ways[0], .n_ctx = 200, .n_chunk = 7, .cache_dtype = EBRO_F16},
-            {.size = sizeof ways[0], .n_ctx = 64, .cache_dtype = EBRO_F32, .progress = ignore},
-            {.size = sizeof ways[0], .n_ctx = 65, .cache_dtype = -1, .strict = 1}};
+            {.size = sizeof ways[0],
+             .n_ctx = 64,
+             .cache_dtype = EBRO_F32,
+             .progress = ignore,
+             .max_seqs = 3},
+            {.size = sizeof ways[0],
+             .n_ctx = 65,
+             .cache_dtype = -1,
+             .strict = 1,
+             .keep = EBRO_KEEP_NONE}};
         for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) compare(model, device, &ways[k]);
         compare(model, device, NULL);
 
         ebro_estimate x = {.size = sizeof x};
         test_ok(ebro_model_estimate(model, device, &ways[0], &x, &err), &err);
-        assert_int_equal(x.state_bytes + x.window_bytes, info.state_bytes);
+        assert_int_equal(x.state_bytes + x.window_bytes, 2 * info.state_bytes);
         assert_int_equal(x.cache_token_bytes, 2 * info.cache_row_elements);
         /* copies are rounded up, and the tables of experts come on top */
         assert_true(x.weights_in_place + x.weights_copied >= info.weight_bytes);
@@ -208,12 +212,18 @@ static void published_sizes(void **state) {
         m.layers = layers;
         assert_int_equal(eb_model_count_kda(&m), p->n_kda);
 
-        struct eb_cache_geometry g = eb_engine_geometry(&m, EBRO_F16);
-        uint64_t page = 0, slot = 0;
-        test_ok(eb_cache_sizes(&g, &page, &slot, &err), &err);
-        uint64_t windows = (uint64_t)p->n_kda * 3 * 3 * g.kda_heads * g.kda_head_dim * 4;
-        assert_int_equal(slot - windows, p->state_bytes);
-        assert_int_equal(page, EB_PAGE_TOKENS * p->f16_bytes_per_token);
+        struct eb_shape shape = eb_engine_shape(&m, EBRO_F16);
+        struct eb_layout l;
+        test_ok(eb_layout_plan(&shape, &l, &err), &err);
+        uint64_t windows = (uint64_t)p->n_kda * 3 * 3 * shape.kda_heads * shape.kda_head_dim * 4;
+        assert_int_equal(l.state_bytes - windows, p->state_bytes);
+        assert_int_equal(l.row_bytes, p->f16_bytes_per_token);
+        print_message(
+            "block %llu bytes, page %u tokens, rounding %.2f%% of a page, %.2f%% of a "
+            "slot\n",
+            (unsigned long long)l.block_bytes, l.page_tokens, 100 * eb_layout_page_waste(&l),
+            100 * eb_layout_slot_waste(&l));
+        assert_true(eb_layout_page_waste(&l) < 0.03 && eb_layout_slot_waste(&l) < 0.03);
         eb_free(&alloc, file.layers);
         eb_json_close(&doc);
         eb_bytes_close(&bytes);

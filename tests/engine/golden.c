@@ -51,8 +51,11 @@ static void close_setup(struct setup *s) {
 static ebro_engine *open_engine(struct setup *s, uint32_t chunk, int32_t form) {
     ebro_error err;
     ebro_engine *e = NULL;
-    ebro_engine_options o = {
-        .size = sizeof o, .n_chunk = chunk, .cache_dtype = EBRO_F32, .prefill_form = form};
+    ebro_engine_options o = {.size = sizeof o,
+                             .keep = EBRO_KEEP_NONE,
+                             .n_chunk = chunk,
+                             .cache_dtype = EBRO_F32,
+                             .prefill_form = form};
     test_ok(ebro_engine_open(s->model, s->device, &o, &e, &err), &err);
     return e;
 }
@@ -186,7 +189,8 @@ static void check_cache_dtypes(struct setup *s) {
         ebro_error err;
         ebro_engine *e = NULL;
         ebro_seq *seq = NULL;
-        ebro_engine_options o = {.size = sizeof o, .n_chunk = 64, .cache_dtype = ways[w].dtype};
+        ebro_engine_options o = {
+            .size = sizeof o, .keep = EBRO_KEEP_NONE, .n_chunk = 64, .cache_dtype = ways[w].dtype};
         test_ok(ebro_engine_open(s->model, s->device, &o, &e, &err), &err);
         test_ok(ebro_seq_create(e, &seq, &err), &err);
         double error = prompt_error(s, 0, e, seq);

@@ -21,6 +21,7 @@ static double forward_error(ebro_model *model, ebro_device *device, uint32_t chu
     const float *logits = NULL;
     uint32_t rows = 0;
     ebro_engine_options o = {.size = sizeof o,
+                             .keep = EBRO_KEEP_NONE,
                              .n_ctx = 200,
                              .n_chunk = chunk,
                              .cache_dtype = EBRO_F32,

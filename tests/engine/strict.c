@@ -28,21 +28,45 @@ static void result_free(struct result *r) {
     free(r->rows);
 }
 
+static const char *block(const struct ebro_engine *e, uint32_t number) {
+    ebro_span s = eb_block_span(e, number);
+    return (const char *)s.mem->host + s.offset;
+}
+
 /* The latent rows of all layers and tokens, in order. */
 static void copy_rows(const struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
-    const struct eb_cache_geometry *g = &e->cache.g;
-    const char *pages = e->cache.pages->host;
-    size_t row = (size_t)g->row_elements * sizeof(float);
-    r->row_bytes = row * g->n_mla_layers * N_TOKENS;
+    const struct eb_layout *l = &e->layout;
+    size_t row = (size_t)l->shape.row_elements * sizeof(float);
+    r->row_bytes = row * l->shape.n_mla_layers * N_TOKENS;
     r->rows = malloc(r->row_bytes);
     uint8_t *to = r->rows;
-    for (uint32_t l = 0; l < g->n_mla_layers; l++) {
+    for (uint32_t i = 0; i < l->shape.n_mla_layers; i++) {
         for (uint32_t t = 0; t < N_TOKENS; t++, to += row) {
-            size_t page = s->pages[t / g->page_tokens], in_page = t % g->page_tokens;
-            memcpy(to, pages + page * e->cache.page_bytes + (l * g->page_tokens + in_page) * row,
-                   row);
+            size_t in_page = t % l->page_tokens;
+            memcpy(
+                to,
+                block(e, s->mem->pages[t / l->page_tokens]) + (i * l->page_tokens + in_page) * row,
+                row);
         }
     }
+}
+
+/* The units of a slot, without the room between them. */
+static void copy_state(const struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
+    const struct eb_layout *l = &e->layout;
+    r->state_bytes = l->state_bytes;
+    r->state = malloc(r->state_bytes);
+    uint8_t *to = r->state;
+    for (uint32_t i = 0; i < l->shape.n_kda_layers * l->shape.kda_heads; i++, to += l->head_bytes)
+        memcpy(to,
+               block(e, s->mem->state->blocks[i / l->heads_per_block]) +
+                   i % l->heads_per_block * l->head_bytes,
+               l->head_bytes);
+    for (uint32_t i = 0; i < 3 * l->shape.n_kda_layers; i++, to += l->window_bytes)
+        memcpy(to,
+               block(e, s->mem->state->blocks[l->head_blocks + i / l->windows_per_block]) +
+                   i % l->windows_per_block * l->window_bytes,
+               l->window_bytes);
 }
 
 static struct result run(ebro_model *model, ebro_device *device, uint32_t chunk,
@@ -57,7 +81,8 @@ static struct result run(ebro_model *model, ebro_device *device, uint32_t chunk,
                              .n_ctx = N_TOKENS + 20,
                              .n_chunk = chunk,
                              .cache_dtype = EBRO_F32,
-                             .strict = 1};
+                             .strict = 1,
+                             .keep = EBRO_KEEP_NONE};
     test_ok(ebro_engine_open(model, device, &o, &e, &err), &err);
     test_ok(ebro_seq_create(e, &s, &err), &err);
     for (uint32_t n = 0; at < N_TOKENS; at += n) {
@@ -74,9 +99,7 @@ static struct result run(ebro_model *model, ebro_device *device, uint32_t chunk,
     r.n_logits = model->config.vocab_size;
     r.logits = malloc(r.n_logits * sizeof *r.logits);
     memcpy(r.logits, logits + (rows - 1) * r.n_logits, r.n_logits * sizeof *r.logits);
-    r.state_bytes = e->cache.slot_bytes;
-    r.state = malloc(r.state_bytes);
-    memcpy(r.state, (char *)e->cache.slots->host + s->slot * r.state_bytes, r.state_bytes);
+    copy_state(e, s, &r);
     copy_rows(e, s, &r);
     ebro_engine_close(&e);
     return r;

@@ -116,7 +116,7 @@ static void op_push(struct world *w, struct eb_seq *s) {
     for (uint32_t i = 0; i < n; i++)
         ids[i] = i < own ? (int32_t)(family * 7 + i * i) % VOCAB : (int32_t)below(w, VOCAB);
     uint32_t before = s->n_tokens, done = s->n_done;
-    int32_t st = eb_seq_push(s, ids, n, NULL);
+    int32_t st = eb_seq_push(s, ids, n, 1 + below(w, n), NULL);
     if (st == EBRO_OK) {
         assert_int_equal(s->n_tokens, before + n);
         assert_true(s->n_done < s->n_tokens);
@@ -146,7 +146,7 @@ static void op_step(struct world *w, struct eb_seq *s) {
     run_ops(w, s, &step);
     w->n_steps++;
     if (below(w, 8) == 0) { /* cancelled or failed: the rows were perhaps written */
-        eb_seq_abort(s, &step);
+        eb_seq_abort(s, &step, true);
         w->n_aborted++;
         if (s->state != NULL && !s->state->written) return;
     } else {

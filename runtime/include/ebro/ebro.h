@@ -299,6 +299,21 @@ typedef enum ebro_mla_form {
     EBRO_MLA_ABSORBED = 2
 } ebro_mla_form;
 
+/* Which snapshots of recurrent states are kept for later prompts. A KDA state is overwritten as
+ * text goes on: an earlier prompt can only be gone on from where one was taken. */
+enum {
+    EBRO_KEEP_PROMPT_END = 1 << 0, /* at the end of each prompt, before its last token */
+    EBRO_KEEP_TURN_END = 1 << 1,   /* where a sequence ends, and where a prompt is appended to it */
+    EBRO_KEEP_INTERVAL = 1 << 2,   /* every keep_interval tokens */
+    EBRO_KEEP_JUNCTION = 1 << 3,   /* where a prompt leaves one that was seen before */
+    EBRO_KEEP_NONE = 1 << 30       /* nothing is kept and nothing reused, ebro_seq_keep excepted */
+};
+
+typedef enum ebro_evict {
+    EBRO_EVICT_LRU = 0, /* what was not used for longest goes first */
+    EBRO_EVICT_COST = 1 /* what saves the least recomputation for its bytes goes first */
+} ebro_evict;
+
 typedef struct ebro_engine_options {
     size_t size;
     uint32_t n_ctx;   /* tokens that a sequence can hold; 0: the model's maximum, at most 8192 */
@@ -319,8 +334,17 @@ typedef struct ebro_engine_options {
     int32_t strict;
     /* Not 0: sequences keep which experts their tokens chose, for ebro_seq_experts and
      * ebro_seq_force_experts. Takes 12 bytes of host memory per token of context, MoE layer and
-     * chosen expert. */
+     * chosen expert. Needs max_seqs 1, and EBRO_KEEP_NONE or 0 in keep: nothing is reused. */
     int32_t expert_choices;
+    uint32_t max_seqs; /* sequences at once, 1 to 1024; 0: 1 */
+    /* One budget for all latent pages and recurrent states, of live sequences and of what is kept,
+     * never exceeded. Taken in parts, as they are needed. 0: what max_seqs full contexts take, once
+     * more for kept pages, and eight kept states. Less than the live sequences need is allowed:
+     * those that do not fit are refused. */
+    uint64_t memory_bytes;
+    int32_t keep;           /* EBRO_KEEP_*; 0: all four */
+    uint32_t keep_interval; /* tokens; 0: 4096 */
+    int32_t evict;          /* ebro_evict */
 } ebro_engine_options;
 
 /* What an engine takes, by use, in bytes. Set `size` before the call. */
@@ -334,10 +358,14 @@ typedef struct ebro_estimate {
     uint64_t state_bytes;       /* recurrent state of KDA, of all n_states */
     uint64_t window_bytes;      /* its convolution windows, of all n_states */
     uint64_t cache_token_bytes; /* latent cache of one token */
-    uint64_t cache_bytes;       /* of n_ctx tokens, rounded up to whole pages */
+    uint64_t cache_bytes;       /* of max_seqs times n_ctx tokens */
     uint64_t workspace_bytes;   /* activations and scratch of a step of n_chunk tokens */
     uint64_t other_bytes;       /* tables of a step, one row of logits, the sampled token */
     uint64_t total_bytes;       /* all of it, mapped weights included */
+    uint64_t rounding_bytes;    /* lost to whole blocks, in pages and states of live sequences */
+    uint64_t kept_bytes;        /* what the budget leaves for snapshots and their pages */
+    uint64_t memory_bytes;      /* the budget: states, windows, cache, rounding, kept */
+    uint64_t block_bytes;
 } ebro_estimate;
 /* What ebro_engine_open with the same arguments and a sequence would take of memory that the device
  * works on, without taking it: sampling and host-side lists (a few bytes a token) are not counted.
@@ -351,11 +379,12 @@ EBRO_API int32_t ebro_model_estimate(ebro_model *model, ebro_device *device,
 EBRO_API int32_t ebro_engine_open(ebro_model *model, ebro_device *device,
                                   const ebro_engine_options *options, ebro_engine **out,
                                   ebro_error *err);
-/* Also destroys the sequence: a pointer to it must not be used, nor destroyed, afterwards. */
+/* Also destroys its sequences: pointers to them must not be used, nor destroyed, afterwards. */
 EBRO_API void ebro_engine_close(ebro_engine **engine);
 
-/* One sequence per engine for now; a second create is UNSUPPORTED. */
+/* INVALID beyond max_seqs. */
 EBRO_API int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err);
+/* Its last state is kept where EBRO_KEEP_TURN_END is on. */
 EBRO_API void ebro_seq_destroy(ebro_seq **seq);
 /* Tokens evaluated so far, and appended but not yet evaluated. */
 EBRO_API uint32_t ebro_seq_length(const ebro_seq *seq);
@@ -363,12 +392,71 @@ EBRO_API uint32_t ebro_seq_pending(const ebro_seq *seq);
 
 /* Queues tokens. `n_logits` asks for the logits of the last n_logits tokens of this call (0: none
  * but the very last). A context that would overflow is INVALID, names both lengths and changes
- * nothing. */
+ * nothing. The first append of a sequence is looked up among the prompts that were seen before:
+ * what a kept snapshot covers, and whose logits are not asked for, counts as evaluated at once (see
+ * ebro_seq_get_reuse). NOMEM_DEVICE, naming needed and allowed bytes, when the other sequences
+ * leave too little memory; nothing has changed then. */
 EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
                                  ebro_error *err);
-/* Evaluates one step: at most n_chunk queued tokens. Nothing queued: does nothing. After an error
- * other than EBRO_CANCELLED the sequence is unusable and must be destroyed. */
+/* Evaluates one step: at most n_chunk queued tokens, of all sequences together: first one for each
+ * sequence that has one left, then more of the others in turn. Nothing queued: does nothing. After
+ * an error other than EBRO_CANCELLED and EBRO_NOMEM_DEVICE the sequence that it names (the first of
+ * several) is unusable and must be destroyed: ebro_seq_status tells which ones; the others have
+ * gone on. A sequence for which memory is short waits while others can go on; when none can, the
+ * step is EBRO_NOMEM_DEVICE and has changed nothing. */
 EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
+/* EBRO_OK, or the status of the step that made the sequence unusable. */
+EBRO_API int32_t ebro_seq_status(const ebro_seq *seq);
+
+/* A second sequence that goes on from the same tokens, sharing memory until they differ. Logits are
+ * not taken along: append before asking for them. */
+EBRO_API int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err);
+/* Cuts the sequence down to its first n_tokens tokens, pending ones included. Where no snapshot was
+ * kept at that point, the tokens since the nearest one before it are queued again. There are no
+ * logits until the next append or step. */
+EBRO_API int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err);
+/* Keeps a snapshot after n_tokens tokens, for this sequence to rewind to and for later ones to go
+ * on from: at once where so many are evaluated, else as soon as they are. INVALID for a point that
+ * is past. Kept as long as memory allows, like any other. */
+EBRO_API int32_t ebro_seq_keep(ebro_seq *seq, uint32_t n_tokens, ebro_error *err);
+
+typedef struct ebro_reuse {
+    size_t size;
+    uint32_t n_prompt;  /* tokens of the sequence's first append */
+    uint32_t n_matched; /* of them, leading ones that were seen before */
+    uint32_t n_reused;  /* of those, ones that were not evaluated again */
+    int32_t miss;       /* ebro_miss: why not more */
+    const char *reason; /* the same as a text; constant */
+} ebro_reuse;
+typedef enum ebro_miss {
+    EBRO_MISS_NONE = 0,        /* all that could be reused was */
+    EBRO_MISS_NEW = 1,         /* no earlier prompt began like this one */
+    EBRO_MISS_OFF = 2,         /* nothing is kept, by option */
+    EBRO_MISS_NO_SNAPSHOT = 3, /* seen before, but no snapshot was taken on the way */
+    EBRO_MISS_EVICTED = 4,     /* a nearer snapshot was given up for memory */
+    EBRO_MISS_EARLIER = 5,     /* the nearest snapshot lies before the end of what is shared */
+    EBRO_N_MISSES = 6
+} ebro_miss;
+/* Set `size` before the call. */
+EBRO_API void ebro_seq_get_reuse(const ebro_seq *seq, ebro_reuse *out);
+
+/* Where memory is, and what reuse did since the engine was opened. Set `size` before the call. */
+typedef struct ebro_memory {
+    size_t size;
+    uint64_t budget_bytes, taken_bytes;         /* allowed; taken from the device so far */
+    uint64_t live_page_bytes, live_state_bytes; /* held by sequences */
+    uint64_t kept_page_bytes, kept_state_bytes; /* held for later ones alone */
+    uint64_t peak_bytes;                        /* most that was held at once */
+    uint32_t n_seqs, n_snapshots;
+    uint64_t prompts, prompt_tokens, matched_tokens, reused_tokens;
+    uint64_t evaluated_tokens;
+    uint64_t misses[EBRO_N_MISSES];
+    uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
+} ebro_memory;
+EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
+/* Gives up everything that is kept. Live sequences are not touched. */
+EBRO_API void ebro_engine_forget(ebro_engine *engine);
+
 /* Logits kept since the last append, oldest first: f32 [*rows, vocab], owned by the sequence, valid
  * until the next append, step or destroy. INVALID while tokens are pending. */
 EBRO_API int32_t ebro_seq_logits(const ebro_seq *seq, const float **logits, uint32_t *rows,
