@@ -70,18 +70,6 @@ int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err) {
     return st == EBRO_OK ? make(engine, NULL, out, err) : st;
 }
 
-int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err) {
-    if (out == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_fork: out must not be NULL");
-    *out = NULL;
-    int32_t st = eb_seq_check(seq, err);
-    if (st == EBRO_OK) st = check_count(seq->engine, err);
-    struct eb_seq *mem = NULL;
-    if (st == EBRO_OK) st = eb_seq_copy(seq->mem, &mem, err);
-    if (st == EBRO_OK) st = make(seq->engine, mem, out, err);
-    if (st == EBRO_OK) (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
-    return st;
-}
-
 void ebro_seq_destroy(ebro_seq **seq) {
     if (seq == NULL || *seq == NULL) return;
     struct ebro_seq *s = *seq;
@@ -184,6 +172,23 @@ int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_
     seq->logits_from = seq->mem->n_tokens - keep;
     seq->logits_rows = 0;
     return EBRO_OK;
+}
+
+int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err) {
+    if (out == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_fork: out must not be NULL");
+    *out = NULL;
+    int32_t st = eb_seq_check(seq, err);
+    if (st == EBRO_OK) st = check_count(seq->engine, err);
+    struct eb_seq *mem = NULL;
+    if (st == EBRO_OK) st = eb_seq_copy(seq->mem, &mem, err);
+    if (st == EBRO_OK) st = make(seq->engine, mem, out, err);
+    if (st != EBRO_OK) return st;
+    /* Tokens may be pending: the logits of the last one will be wanted. */
+    if ((st = reserve_logits(*out, 1, err)) != EBRO_OK)
+        ebro_seq_destroy(out);
+    else
+        (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
+    return st;
 }
 
 int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err) {

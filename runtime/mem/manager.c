@@ -36,7 +36,8 @@ int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
     eb_blocks_open(&m->blocks, alloc, layout->block_bytes, (uint32_t)limit, (uint32_t)extent_blocks,
                    options->make, options->user);
     m->slots = (struct eb_slots){.blocks = &m->blocks, .slot_blocks = layout->slot_blocks};
-    eb_prefix_open(&m->prefix, alloc, &m->blocks, &m->slots, layout->page_tokens,
+    eb_prefix_open(&m->prefix, alloc, &m->blocks, &m->slots,
+                   layout->row_bytes == 0 ? 0 : layout->page_tokens,
                    options->max_noted != 0 ? options->max_noted : USUAL_NOTED);
     /* Three quarters of what could hold snapshots at all. */
     uint64_t slots = limit / (layout->slot_blocks + 1u);

@@ -133,10 +133,11 @@ void eb_prefix_trim(struct eb_prefix *t) {
 /* ---- pages ------------------------------------------------------------------------------- */
 
 static uint32_t first_page(const struct eb_prefix *t, uint32_t position) {
-    return position / t->page_tokens;
+    return t->page_tokens == 0 ? 0 : position / t->page_tokens;
 }
 
 static uint32_t end_page(const struct eb_prefix *t, uint32_t position) {
+    if (t->page_tokens == 0) return 0;
     return position / t->page_tokens + (position % t->page_tokens != 0);
 }
 
@@ -262,10 +263,11 @@ static struct eb_node *split(struct eb_prefix *t, struct eb_node *n, uint32_t k,
     return upper;
 }
 
-/* The node that ends exactly after n tokens, made where it is missing. With pages, the path becomes
- * resident. Without, a chain that ends inside a longer one is left as it is, *out then NULL. */
-static int32_t extend(struct eb_prefix *t, const int32_t *tokens, uint32_t n, const uint32_t *pages,
-                      struct eb_node **out, ebro_error *err) {
+/* The node that ends exactly after n tokens, made where it is missing; the path becomes resident
+ * with `pages`. Not resident: a chain that ends inside a longer one is left as it is, *out then
+ * NULL. */
+static int32_t extend(struct eb_prefix *t, const int32_t *tokens, uint32_t n, bool resident,
+                      const uint32_t *pages, struct eb_node **out, ebro_error *err) {
     struct eb_node *at = &t->root;
     *out = NULL;
     for (uint32_t pos = 0; pos < n;) {
@@ -279,12 +281,12 @@ static int32_t extend(struct eb_prefix *t, const int32_t *tokens, uint32_t n, co
             uint32_t most = n - pos < child->n ? n - pos : child->n;
             uint32_t k = common(child->tokens, tokens + pos, most);
             if (k < child->n) {
-                if (pages == NULL && pos + k == n) return EBRO_OK;
+                if (!resident && pos + k == n) return EBRO_OK;
                 child = split(t, child, k, err);
                 if (child == NULL) return EBRO_NOMEM_HOST;
             }
         }
-        if (pages != NULL && child->pages == NULL) {
+        if (resident && child->pages == NULL) {
             int32_t st = make_resident(t, child, pages, err);
             if (st != EBRO_OK) return st;
             at->n_resident_children++;
@@ -299,7 +301,7 @@ static int32_t extend(struct eb_prefix *t, const int32_t *tokens, uint32_t n, co
 
 int32_t eb_prefix_note(struct eb_prefix *t, const int32_t *tokens, uint32_t n, ebro_error *err) {
     struct eb_node *node = NULL;
-    int32_t st = extend(t, tokens, n, NULL, &node, err);
+    int32_t st = extend(t, tokens, n, false, NULL, &node, err);
     eb_prefix_trim(t);
     return st;
 }
@@ -320,7 +322,7 @@ int32_t eb_prefix_keep(struct eb_prefix *t, const int32_t *tokens, uint32_t n,
                        struct eb_node **out, ebro_error *err) {
     assert(n > 0 && slot->written && slot->position == n);
     struct eb_node *node = NULL;
-    int32_t st = extend(t, tokens, n, pages, &node, err);
+    int32_t st = extend(t, tokens, n, true, pages, &node, err);
     *out = node;
     if (st != EBRO_OK) {
         /* What became resident on the way holds pages for nothing. */

@@ -46,7 +46,7 @@ struct eb_prefix {
     struct eb_alloc alloc;
     struct eb_blocks *blocks;
     struct eb_slots *slots;
-    uint32_t page_tokens;
+    uint32_t page_tokens; /* 0: the model has no pages */
     struct eb_node root;
     struct eb_node **buckets;
     size_t n_buckets; /* a power of two, or 0 */

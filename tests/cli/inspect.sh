@@ -128,7 +128,7 @@ assert m["window_bytes"] == m["n_states"] * 20 * 3 * 3 * 4096 * 4
 assert [c["cache_token_bytes"] for c in x["memory_by_cache_dtype"]] == [16128, 8064, 8064]
 assert m["total_bytes"] == sum(m[k] for k in (
     "weights_in_place", "weights_copied", "state_bytes", "window_bytes", "cache_bytes",
-    "workspace_bytes", "other_bytes"))
+    "rounding_bytes", "workspace_bytes", "other_bytes"))
 assert sum(p["parameters"] for p in x["parts"].values()) == x["parameters"]
 PY
 result $? "48B: JSON"

@@ -92,17 +92,22 @@ static int catch_up(struct chat *c, const struct eb_tokens *want) {
     size_t common = 0;
     while (common < c->held.n && common < want->n && c->held.ids[common] == want->ids[common])
         common++;
+    const char *why = NULL;
     if (common < c->held.n || common == want->n) {
-        const char *why = c->rewound;
+        why = c->rewound ? c->rewound : "the last reply reads as other tokens than were generated";
         int code = forget(c);
         if (code != EB_EXIT_OK) return code;
-        note(c, "reading the conversation again from the start, %zu tokens: %s", want->n,
-             why ? why : "the last reply reads as other tokens than were generated");
-        c->n_reread += want->n;
         common = 0;
     }
     int code = eb_session_append(&c->s, want->ids + common, want->n - common, 0);
     if (code != EB_EXIT_OK) return code;
+    if (why) {
+        ebro_reuse reuse = {.size = sizeof reuse};
+        ebro_seq_get_reuse(c->s.seq, &reuse);
+        size_t again = want->n - reuse.n_reused;
+        note(c, "%zu of %zu tokens are read again: %s; %s", again, want->n, why, reuse.reason);
+        c->n_reread += again;
+    }
     int32_t *grown = realloc(c->held.ids, want->n * sizeof *grown);
     if (!grown) {
         /* the sequence is ahead of what is known about it: begin anew next time */
@@ -384,6 +389,7 @@ int eb_cmd_chat(int argc, char **argv) {
     if ((code = eb_generator_init(&c.g, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_model(&c.s, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_check_think(&c.s, &o)) != EB_EXIT_OK) goto out;
+    o.keep = 0; /* all: a changed conversation goes on from what it shares with the old one */
     if ((code = eb_session_open_engine(&c.s, &o)) != EB_EXIT_OK) goto out;
     if (o.system && !eb_conversation_set_system(&c.talk, o.system)) {
         eb_complain("out of memory for the system message");

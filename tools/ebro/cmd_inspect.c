@@ -90,14 +90,15 @@ static int gather_memory(struct eb_session *s, const struct eb_options *o,
                          struct eb_inspection *x) {
     static const int32_t dtypes[EB_N_CACHES] = {EBRO_F32, EBRO_F16, EBRO_BF16};
     ebro_error err = {0};
-    /* with a callback, as the commands that generate open their engine */
+    /* with a callback and nothing kept, as the commands that generate open their engine */
     ebro_engine_options options = {.size = sizeof options,
                                    .n_ctx = (uint32_t)o->n_ctx,
                                    .n_chunk = (uint32_t)o->n_chunk,
                                    .cache_dtype = o->cache_dtype,
                                    .prefill_form = o->mla_form,
                                    .progress = no_progress,
-                                   .strict = o->strict};
+                                   .strict = o->strict,
+                                   .keep = EBRO_KEEP_NONE};
     x->memory.size = sizeof x->memory;
     if (ebro_model_estimate(s->model, s->device, &options, &x->memory, &err) != EBRO_OK)
         return eb_complain_error(&err);

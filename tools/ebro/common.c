@@ -110,6 +110,7 @@ const struct eb_arg_group eb_log_args = {"Messages", log_args, sizeof log_args /
 void eb_options_init(struct eb_options *o) {
     *o = (struct eb_options){.cache_dtype = -1,
                              .mla_form = EBRO_MLA_AUTO,
+                             .keep = EBRO_KEEP_NONE,
                              .log = EBRO_LOG_WARN,
                              .n_predict = 256,
                              .top_p = 1.0,
@@ -281,7 +282,8 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
                                    .progress = tell,
                                    .progress_user = s,
                                    .strict = o->strict,
-                                   .expert_choices = o->save_experts || o->experts};
+                                   .expert_choices = o->save_experts || o->experts,
+                                   .keep = o->keep};
     eb_bar_start(&s->bar);
     int32_t st = ebro_engine_open(s->model, s->device, &options, &s->engine, &err);
     eb_bar_end(&s->bar);

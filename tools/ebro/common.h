@@ -39,6 +39,7 @@ struct eb_options {
     int32_t cache_dtype;        /* ebro_dtype; -1: the device's default */
     int32_t mla_form;
     bool strict;
+    int32_t keep; /* EBRO_KEEP_*: what the engine keeps for later prompts */
     uint64_t log;
     /* prompt */
     const char *prompt, *system, *ids;

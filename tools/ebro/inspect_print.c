@@ -98,10 +98,11 @@ static void print_memory(const struct eb_inspection *x) {
     print_use("conv windows", one_window, "f32");
     if (m->n_states > 1)
         print_use("spare state", (m->n_states - 1) * (one_state + one_window),
-                  "so that a step can be interrupted");
+                  "what a step writes beside the one that it reads");
     snprintf(remark, sizeof remark, "%s, %" PRIu64 " bytes a token",
              eb_cache_dtype_name(m->cache_dtype), m->cache_token_bytes);
     print_use("latent cache", m->cache_bytes, remark);
+    print_use("rounding", m->rounding_bytes, "of pages and states to whole blocks");
     print_use("workspace", m->workspace_bytes, "activations and scratch of a step");
     print_use("other", m->other_bytes, "");
     print_use("total", m->total_bytes, "");
@@ -161,15 +162,17 @@ void eb_inspection_print_tensors(const ebro_model *model) {
 /* ---- JSON ------------------------------------------------------------------------------- */
 
 static json_t *memory_object(const ebro_estimate *m) {
-    return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "n_ctx",
-                     (json_int_t)m->n_ctx, "n_chunk", (json_int_t)m->n_chunk, "cache_dtype",
-                     eb_cache_dtype_name(m->cache_dtype), "n_states", (json_int_t)m->n_states,
-                     "weights_in_place", (json_int_t)m->weights_in_place, "weights_copied",
-                     (json_int_t)m->weights_copied, "state_bytes", (json_int_t)m->state_bytes,
-                     "window_bytes", (json_int_t)m->window_bytes, "cache_token_bytes",
-                     (json_int_t)m->cache_token_bytes, "cache_bytes", (json_int_t)m->cache_bytes,
-                     "workspace_bytes", (json_int_t)m->workspace_bytes, "other_bytes",
-                     (json_int_t)m->other_bytes, "total_bytes", (json_int_t)m->total_bytes);
+    return json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+                     "n_ctx", (json_int_t)m->n_ctx, "n_chunk", (json_int_t)m->n_chunk,
+                     "cache_dtype", eb_cache_dtype_name(m->cache_dtype), "n_states",
+                     (json_int_t)m->n_states, "weights_in_place", (json_int_t)m->weights_in_place,
+                     "weights_copied", (json_int_t)m->weights_copied, "state_bytes",
+                     (json_int_t)m->state_bytes, "window_bytes", (json_int_t)m->window_bytes,
+                     "cache_token_bytes", (json_int_t)m->cache_token_bytes, "cache_bytes",
+                     (json_int_t)m->cache_bytes, "workspace_bytes", (json_int_t)m->workspace_bytes,
+                     "other_bytes", (json_int_t)m->other_bytes, "rounding_bytes",
+                     (json_int_t)m->rounding_bytes, "block_bytes", (json_int_t)m->block_bytes,
+                     "total_bytes", (json_int_t)m->total_bytes);
 }
 
 static json_t *layer_list(const struct eb_inspection *x) {

@@ -450,8 +450,8 @@ typedef struct ebro_memory {
     uint32_t n_seqs, n_snapshots;
     uint64_t prompts, prompt_tokens, matched_tokens, reused_tokens;
     uint64_t evaluated_tokens;
-    uint64_t misses[EBRO_N_MISSES];
     uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
+    uint64_t misses[EBRO_N_MISSES]; /* prompts by ebro_miss */
 } ebro_memory;
 EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
 /* Gives up everything that is kept. Live sequences are not touched. */
