@@ -195,9 +195,33 @@ format() {
 # Random inputs are new in every run, so ten runs see ten times as much.
 repeated() { if build build gcc; then run_tests build repeated -R opcheck --repeat until-fail:10; fi; }
 
+# threads [--target NAME... -- PATTERN]: under the thread sanitizer, all tests or those.
 threads() {
-    if build build-tsan tsan -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=thread; then
-        TSAN_OPTIONS=halt_on_error=1 run_tests build-tsan tsan
+    local targets=() pattern=.
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        targets+=("$1")
+        shift
+    done
+    if [ $# -gt 1 ]; then pattern=$2; fi
+    if build build-tsan tsan -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=thread "${targets[@]}"; then
+        TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" \
+            run_tests build-tsan tsan -R "$pattern"
+    fi
+}
+
+# Other versions know other checks.
+tidy() {
+    if ! clang-tidy --version 2>/dev/null | grep -q 'version 14\.'; then
+        echo "skipped: clang-tidy 14 is not here"
+        skipped=$((skipped + 1))
+        return 0
+    fi
+    configure build-clang -DCMAKE_C_COMPILER=clang >/dev/null
+    if run-clang-tidy -p build-clang -quiet -j "$(jobs)" >"$work/tidy" 2>&1; then
+        passed=$((passed + 1))
+    else
+        grep -A 3 -E '(warning|error): ' "$work/tidy" || tail -n 20 "$work/tidy"
+        fail "clang-tidy"
     fi
 }
 
@@ -217,6 +241,7 @@ package() {
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libedit-dev libcmocka-dev)
 if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
+if [ $level -ge 2 ]; then packages+=(clang-tidy); fi
 need "${packages[@]}"
 
 # The stages. Levels: 0 plain, 1 --all, 2 --nightly. On two cores level 0 must stay within 10 minutes
@@ -226,10 +251,14 @@ stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
 stage 1-1 "package" package
+stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard test_contract_device \
+    test_contract_stream test_engine_cancel test_engine_engine \
+    test_engine_threads -- '^(base/guard|contract/(device|stream)|engine/(cancel|engine|threads))$'
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "ten runs with new random inputs" repeated
 stage 2-2 "build and tests with the thread sanitizer" threads
+stage 2-2 "clang-tidy" tidy
 stage 2-2 "fuzz runs of one hour" fuzz 3600
 
 if [ ${#minutes[@]} -gt 1 ]; then printf '%s\n' "${minutes[@]}"; fi
