@@ -211,26 +211,6 @@ static void build_layer(struct mla_bench *t, struct layer *y, uint32_t rows, uin
     y->decode_scratch = eb_rig_scratch(r, EBRO_OP_MLA_DECODE, &absorbed);
 }
 
-<<<<<<< HEAD
-=======
-static void measure_grid(struct mla_bench *t) {
-    struct eb_rig *r = &t->rig;
-    uint32_t rows = row_counts[t->n_counts - 1], context = contexts[t->n_contexts - 1];
-    set_step(t, rows, context);
-    do build_layer(t, &t->layers[t->n_layers++], rows, context);
-    while (!eb_rig_failed(r) && t->n_layers < MAX_SETS && r->bytes < r->rotate_bytes);
-    for (uint32_t k = 0; k < t->n_contexts; k++) {
-        for (uint32_t i = 0; i < t->n_counts; i++) {
-            set_step(t, row_counts[i], contexts[k]);
-            for (int f = 0; f < N_FORMS; f++) {
-                t->form = (enum form)f;
-                eb_rig_time(r, t->n_layers, run_form, t, &t->wall[f][i][k], &t->cpu[f][i][k]);
-            }
-        }
-    }
-}
-
->>>>>>> origin/main
 /* ---- the cost model and mixes ----------------------------------------------------------- */
 
 /* As eb_forward_mla decides. */
@@ -302,7 +282,6 @@ static double point_loss(const struct mla_bench *t, uint32_t i, uint32_t k) {
                 s[EXPANDED] < s[ABSORBED] ? s[EXPANDED] : s[ABSORBED]);
 }
 
-<<<<<<< HEAD
 static void print_head(const struct mla_bench *t) {
     eb_bench_print_host(&t->host);
     printf("threads %u; %s: %u heads, %u + %u cached, %s weights, %s cache\n\n", t->host.n_threads,
@@ -318,21 +297,6 @@ static void print_point(const struct mla_bench *t, uint32_t i, uint32_t k) {
     printf("%8u %6u %13.1f %13.1f %10s %10s %6.1f%%\n", contexts[k], row_counts[i], 1e6 * e,
            1e6 * a, form_names[e < a ? EXPANDED : ABSORBED],
            form_names[engine_chooses(t, row_counts[i], contexts[k])], 100.0 * point_loss(t, i, k));
-=======
-static void print_grid(const struct mla_bench *t) {
-    printf("%8s %6s %13s %13s %10s %10s %7s\n", "context", "rows", "expanded us", "absorbed us",
-           "faster", "engine", "loss");
-    for (uint32_t k = 0; k < t->n_contexts; k++) {
-        for (uint32_t i = 0; i < t->n_counts; i++) {
-            double e = eb_samples_median(samples(t, EXPANDED, i, k));
-            double a = eb_samples_median(samples(t, ABSORBED, i, k));
-            printf("%8u %6u %13.1f %13.1f %10s %10s %6.1f%%\n", contexts[k], row_counts[i], 1e6 * e,
-                   1e6 * a, form_names[e < a ? EXPANDED : ABSORBED],
-                   form_names[engine_chooses(t, row_counts[i], contexts[k])],
-                   100.0 * point_loss(t, i, k));
-        }
-    }
->>>>>>> origin/main
 }
 
 static void print_crossover(const struct mla_bench *t) {
@@ -367,20 +331,6 @@ static void print_mixes(const struct mla_bench *t) {
                100.0 * loss(mixes[i].engine, mixes[i].best));
 }
 
-<<<<<<< HEAD
-=======
-static int print_text(const struct mla_bench *t) {
-    eb_bench_print_host(&t->host);
-    printf("threads %u; %s: %u heads, %u + %u cached, %s weights, %s cache\n\n", t->host.n_threads,
-           t->model, t->c.n_heads, t->c.kv_lora_rank, t->c.qk_rope_head_dim,
-           eb_dtype_name(t->weight_dtype), eb_dtype_name(t->cache_dtype));
-    print_grid(t);
-    print_crossover(t);
-    print_mixes(t);
-    return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
-}
-
->>>>>>> origin/main
 static bool json_grid(const struct mla_bench *t, json_t *rows) {
     for (uint32_t k = 0; k < t->n_contexts; k++) {
         for (uint32_t i = 0; i < t->n_counts; i++) {
@@ -452,7 +402,6 @@ static int read_model(struct mla_bench *t) {
     return code;
 }
 
-<<<<<<< HEAD
 /* With text each row is printed as soon as it is known: the whole takes a while. */
 static void measure_grid(struct mla_bench *t, bool text) {
     struct eb_rig *r = &t->rig;
@@ -474,8 +423,6 @@ static void measure_grid(struct mla_bench *t, bool text) {
     }
 }
 
-=======
->>>>>>> origin/main
 static int measure(struct mla_bench *t, uint32_t n_threads) {
     const struct eb_options *o = &t->b->o;
     t->n_counts = t->b->quick ? 2 : N_COUNTS;
@@ -484,7 +431,6 @@ static int measure(struct mla_bench *t, uint32_t n_threads) {
     if (code == EB_EXIT_OK) code = eb_bench_describe(o, n_threads, &t->host);
     if (code == EB_EXIT_OK) code = eb_rig_open(&t->rig, o, t->b, n_threads);
     if (code != EB_EXIT_OK) return code;
-<<<<<<< HEAD
     if (!o->json) print_head(t);
     measure_grid(t, !o->json);
     if (eb_rig_failed(&t->rig)) return eb_complain_error(&t->rig.err);
@@ -492,11 +438,6 @@ static int measure(struct mla_bench *t, uint32_t n_threads) {
     print_crossover(t);
     print_mixes(t);
     return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
-=======
-    measure_grid(t);
-    if (eb_rig_failed(&t->rig)) return eb_complain_error(&t->rig.err);
-    return o->json ? print_json(t) : print_text(t);
->>>>>>> origin/main
 }
 
 int eb_bench_mla(int argc, char **argv) {
