@@ -4,7 +4,6 @@
  * The input is lines: arguments up to an empty line, then the file "ids" up to another, then
  * stdin. In an argument 0x1f is a line break and 0x1e nothing, so that both can be had; a '/' is
  * '_', so that no path leaves the folder. */
-#define _DEFAULT_SOURCE /* fmemopen, setenv, mkdtemp */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -16,15 +15,16 @@
 #include <unistd.h>
 
 #include "tests/harness/micro.h"
+#include "tests/harness/test.h"
 
-enum { MAX_BYTES = 4096, MAX_ARGS = 64, N_CONTEXT = 40 };
+enum { MAX_BYTES = 4096, MAX_ARGS = 64 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 /* tools/ebro/main.c, renamed. */
 int ebro_main(int argc, char **argv);
 
-static char folder[] = "/tmp/ebro-fuzz-XXXXXX";
+static char *folder;
 static int home; /* where the fuzzer was started: its files may be named relative to that */
 static FILE *sink, *real_stdout, *real_stderr;
 
@@ -62,13 +62,12 @@ static void write_model(void) {
 }
 
 static void remove_folder(void) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command) != 0) fprintf(real_stderr, "%s: not removed\n", folder);
+    test_tmp_remove(&folder);
 }
 
 static void prepare_folder(void) {
-    must(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    folder = test_tmp_dir();
+    must(chdir(folder) == 0);
     atexit(remove_folder);
     write_model();
     must(fchdir(home) == 0);
@@ -76,7 +75,7 @@ static void prepare_folder(void) {
     must(setenv("EBRO_THREADS", "1", 1) == 0);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv) {
+int LLVMFuzzerInitialize(int *argc, char ***argv) { /* NOLINT(readability-non-const-parameter) */
     (void)argc, (void)argv;
     /* A module must not be unloaded: the fuzzer has taken note of its code. The program looks for
      * it beside the fuzzer. */
