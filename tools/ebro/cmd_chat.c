@@ -17,9 +17,9 @@ static const char usage[] =
     "\n"
     "A conversation: every line of stdin is a message, and the model's replies go to\n"
     "stdout as they are made. A line that ends with a backslash goes on in the next\n"
-    "one. On a terminal lines can be edited, and the arrow keys bring back earlier ones.\n"
-    "Ctrl-C stops a reply and keeps what was said; at the prompt it drops the line.\n"
-    "Ctrl-D ends the conversation.\n"
+    "one. On a terminal lines can be edited, and the arrow keys bring back earlier\n"
+    "ones. Ctrl-C stops a reply and keeps what was said; at the prompt it drops the\n"
+    "line. Ctrl-D ends the conversation.\n"
     "\n"
     "Lines that start with / are commands; // starts a message with one /.\n"
     "  /help          this list\n"
@@ -33,9 +33,10 @@ static const char usage[] =
     "  /stats         tokens and speed\n"
     "  /quit          the same as ctrl-D\n"
     "\n"
-    "The model reads a conversation from left to right and cannot take anything back:\n"
-    "after /undo, /regen and whenever the text so far reads as other tokens than\n"
-    "before, it is read again from the start, and a line says so.\n";
+    "The model reads a conversation from left to right and cannot take anything back.\n"
+    "After /undo, /regen and whenever the text so far reads as other tokens than\n"
+    "before, it goes on from the last place that was kept, and a line says how many\n"
+    "tokens are read again, and why.\n";
 
 static const struct eb_arg chat_args[] = {
     {.name = "--system",
@@ -305,7 +306,7 @@ static int do_load(struct chat *c, const char *rest) {
 static int do_stats(struct chat *c, const char *rest) {
     (void)rest;
     note(c,
-         "%zu messages, %zu of %u tokens; in all %zu read, %zu of them from the start again, and "
+         "%zu messages, %zu of %u tokens; in all %zu read, %zu of them again, and "
          "%zu generated",
          c->talk.n, c->held.n, c->s.n_ctx, c->n_read, c->n_reread, c->n_generated);
     if (c->last.n_generated > 0) eb_summary_print(&c->s, &c->last);

@@ -11,7 +11,7 @@ static const char usage[] =
     "\n"
     "Shows the architecture of a model, its layers and parameters, its tensors by kind,\n"
     "and the memory that it takes at a context of N tokens: the numbers that `ebro run`\n"
-    "and `ebro chat` work with. Weights are not read, only the headers of their files.\n"
+    "works with. Weights are not read, only the headers of their files.\n"
     "Without MODEL it is the demo model inside the program.\n"
     "\n"
     "Active parameters are those that one token is multiplied with: all but the routed\n"
