@@ -88,6 +88,10 @@ static uint64_t processor_caps(void) {
         __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C)) {
         caps |= EBRO_CAP_AVX2;
     }
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        caps |= EBRO_CAP_AVX512;
+    }
 #endif
     return caps;
 }

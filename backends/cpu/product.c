@@ -172,18 +172,6 @@ static void transposed_block(const struct cpu_matrix *m, uint64_t out0, uint64_t
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
-#if CPU_SIMD
-/* Codes times these scales are exact in f32, and so is half a scale. */
-static bool plain_scales(const struct cpu_matrix *m, uint64_t out0, uint64_t n_out) {
-    uint64_t n = m->cols / EBRO_MX_GROUP;
-    const uint8_t *scale = m->scale + out0 * n;
-    for (uint64_t i = 0; i < n_out * n; i++) {
-        if (scale[i] < 40 || scale[i] > 210) return false;
-    }
-    return true;
-}
-#endif
-
 static void block(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
     for (uint64_t r = 0; r < p->n_rows; r += N_GROUP) {
         uint64_t n = p->n_rows - r < N_GROUP ? p->n_rows - r : N_GROUP;
@@ -196,19 +184,39 @@ static void block(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
     }
 }
 
-void cpu_product_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
 #if CPU_SIMD
-    const struct cpu_matrix *m = &p->w;
-    uint64_t step = m->transposed ? SIMD_T_OUT : SIMD_OUT;
-    for (uint64_t o = 0; o < n_out; o += step) {
-        uint64_t n = n_out - o < step ? n_out - o : step;
-        if (m->transposed) {
-            simd_transposed(p, out0 + o, n);
-        } else if (m->dtype != EBRO_MXFP4 || plain_scales(m, out0 + o, n)) {
-            simd_block(p, out0 + o, n);
+/* Codes times these scales are exact in f32, and so is half a scale. Branch-free, so that it
+ * vectorises. */
+static bool plain_scales(const struct cpu_matrix *m, uint64_t out0, uint64_t n_out) {
+    uint64_t n = m->cols / EBRO_MX_GROUP;
+    const uint8_t *scale = m->scale + out0 * n;
+    uint8_t odd = 0;
+    for (uint64_t i = 0; i < n_out * n; i++) odd |= (uint8_t)((uint8_t)(scale[i] - 40) > 170);
+    return odd == 0;
+}
+
+/* Whether a block of outputs has plain scales decides its order of sums, so blocks are looked at
+ * one by one, however the outputs were split. */
+static void codes_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
+    for (uint64_t o = 0; o < n_out; o += SIMD_OUT) {
+        uint64_t n = n_out - o < SIMD_OUT ? n_out - o : SIMD_OUT;
+        if (plain_scales(&p->w, out0 + o, n)) {
+            simd_part(p, out0 + o, n);
         } else {
             block(p, out0 + o, n);
         }
+    }
+}
+#endif
+
+void cpu_product_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out) {
+#if CPU_SIMD
+    if (p->w.transposed) {
+        simd_transposed(p, out0, n_out);
+    } else if (p->w.dtype == EBRO_MXFP4) {
+        codes_part(p, out0, n_out);
+    } else {
+        simd_part(p, out0, n_out);
     }
 #else
     block(p, out0, n_out);

@@ -18,14 +18,14 @@ enum {
     SIMD_CHUNK = 512 /* inputs per tile */
 };
 
-#define simd_block CPU_FN(simd_block)
+#define simd_part CPU_FN(simd_part)
 #define simd_transposed CPU_FN(simd_transposed)
 
-/* y (+)= x W^T for outputs [out0, out0 + n_out), n_out <= SIMD_OUT, any number of rows. MXFP4: all
- * scales of these outputs lie in [2^-87, 2^83], so that a scaled code is exact. */
-void simd_block(const struct cpu_product *p, uint64_t out0, uint64_t n_out);
+/* y (+)= x W^T for outputs [out0, out0 + n_out), out0 a multiple of SIMD_OUT, any number of rows.
+ * MXFP4: all scales of these outputs lie in [2^-87, 2^83], so that a scaled code is exact. */
+void simd_part(const struct cpu_product *p, uint64_t out0, uint64_t n_out);
 
-/* The same for a transposed matrix, n_out <= SIMD_T_OUT. */
+/* The same for a transposed matrix. */
 void simd_transposed(const struct cpu_product *p, uint64_t out0, uint64_t n_out);
 
 #endif
