@@ -1,9 +1,7 @@
 /* null.c: the null device moves rows and states as the contract says, and says of every other op
  * that it does not compute it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "device/device.h"
 #include "tests/harness/test.h"
@@ -75,8 +73,7 @@ static void rows_go_where_the_lists_say(void **state) {
     (void)state;
     enum { ROWS = 8, SRC_STRIDE = 24, DST_STRIDE = 32, ROW = 20, N = 4 };
     unsigned char src[ROWS * SRC_STRIDE], dst[ROWS * DST_STRIDE], want[sizeof dst];
-    struct test_rng r = {.s = (uint64_t)time(NULL)};
-    print_message("seed %" PRIu64 "\n", r.s);
+    struct test_rng r = {test_seed()};
     for (size_t i = 0; i < sizeof src; i++) src[i] = (unsigned char)test_u64(&r);
     memset(dst, 0xa5, sizeof dst);
     const int32_t from[N] = {5, -1, 3, 0}, to[N] = {2, 7, 0, -1};

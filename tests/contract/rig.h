@@ -3,9 +3,6 @@
 #ifndef EB_TEST_CONTRACT_RIG_H
 #define EB_TEST_CONTRACT_RIG_H
 
-#include <inttypes.h>
-#include <time.h>
-
 #include "device/device.h"
 #include "tests/harness/test.h"
 
@@ -20,8 +17,7 @@ static int rig_open(void **state) {
     (void)state;
     const ebro_runtime_options o = {.size = sizeof o, .module_dir = test_module_dir()};
     ebro_error err = {0};
-    rng.s = (uint64_t)time(NULL);
-    print_message("seed %" PRIu64 "\n", rng.s);
+    rng.s = test_seed();
     test_ok(ebro_runtime_open(&o, &rt, &err), &err);
     test_ok(ebro_device_list(rt, devices, MAX_DEVICES, &n_devices, &err), &err);
     assert_in_range(n_devices, 1, MAX_DEVICES);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/harness/failing.h"
 #include "tests/harness/micro.h"
@@ -145,9 +144,7 @@ static void keep_and_force(struct bench *b) {
 
 static void all(void **state) {
     (void)state;
-    uint64_t seed = (uint64_t)time(NULL);
-    struct test_rng r = {seed};
-    printf("# seed %llu\n", (unsigned long long)seed);
+    struct test_rng r = {test_seed()};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         struct bench b;
         open_bench(&b, &specs[i], &r);

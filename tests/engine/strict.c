@@ -2,7 +2,6 @@
  * cut, into appends as into steps. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/engine.h"
 #include "tests/harness/micro.h"
@@ -146,8 +145,7 @@ static ebro_runtime *open_runtime(void) {
 }
 
 static void random_ids(int32_t *ids, uint32_t n) {
-    struct test_rng rng = {(uint64_t)time(NULL)};
-    print_message("seed %llu\n", (unsigned long long)rng.s);
+    struct test_rng rng = {test_seed()};
     for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)(test_u64(&rng) % n);
 }
 

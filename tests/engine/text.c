@@ -2,7 +2,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/harness/test.h"
 
@@ -143,8 +142,7 @@ static void every_cut(void **state) {
 /* Few letters, so that stop strings overlap themselves and one another all the time. */
 static void random_texts(void **state) {
     (void)state;
-    struct test_rng r = {(uint64_t)time(NULL)};
-    print_message("seed %llu\n", (unsigned long long)r.s);
+    struct test_rng r = {test_seed()};
     static const char letters[] = {'a', 'b', '\xc3', '\xa9', '\xf0', '\xe2', '\0'};
     for (int round = 0; round < 20000; round++) {
         char text[100], stop_text[3][6];

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
@@ -87,8 +86,7 @@ static void check_model(const ebro_model_options *mo, const char *name, int32_t 
 }
 
 static struct test_rng new_rng(void) {
-    struct test_rng r = {(uint64_t)time(NULL)};
-    print_message("seed %llu\n", (unsigned long long)r.s);
+    struct test_rng r = {test_seed()};
     return r;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_GOLDENS = 64, PATH_BYTES = 4096 };
@@ -244,6 +245,17 @@ double test_rel_max(const float *a, const double *ref, uint64_t n) {
 }
 
 /* ---- random numbers --------------------------------------------------------------------- */
+
+uint64_t test_seed(void) {
+    const char *again = getenv("EBRO_TEST_SEED");
+    struct timespec now = {0};
+    timespec_get(&now, TIME_UTC);
+    /* nanoseconds: short tests run many times in a second */
+    uint64_t seed = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (again != NULL) seed = strtoull(again, NULL, 10);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    return seed;
+}
 
 uint64_t test_u64(struct test_rng *r) {
     /* splitmix64: every seed is a good one, 0 and 1 included. */

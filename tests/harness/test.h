@@ -53,10 +53,12 @@ void test_le_at(const char *file, int line, double value, double bound, const ch
 void test_status_at(const char *file, int line, int32_t st, int32_t want, const ebro_error *err,
                     const char *part);
 
-/* Reproducible random numbers: the seed is printed by the caller. */
+/* Reproducible random numbers. */
 struct test_rng {
     uint64_t s;
 };
+/* A new seed, which it prints; EBRO_TEST_SEED repeats one. */
+uint64_t test_seed(void);
 uint64_t test_u64(struct test_rng *r);
 float test_uniform(struct test_rng *r, float lo, float hi);
 float test_normal(struct test_rng *r);

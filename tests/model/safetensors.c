@@ -320,8 +320,7 @@ static void test_random_damage(void **state) {
     static const char header[] = "{\"a\":" ENTRY("F32", "[1]", "[0,4]") ",\"__metadata__\":{\"x\":"
                                  "\"y\"},\"bb\":" ENTRY("U8", "[2,2]", "[4,8]") "}";
     static const char alphabet[] = "{}[]\",:0123456789aFU\\u-. \x80\xff";
-    struct test_rng rng = {(uint64_t)time(NULL)};
-    print_message("seed %llu\n", (unsigned long long)rng.s);
+    struct test_rng rng = {test_seed()};
     const size_t n = sizeof header - 1;
     size_t n_good = 0;
     for (int round = 0; round < 20000; round++) {

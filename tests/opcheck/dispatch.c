@@ -1,6 +1,5 @@
 /* dispatch.c: how validated calls reach the backend and come back: device loss, missing ops, calls
  * without rows, the composition of kda_step, scratch sizes, names. */
-#include <time.h>
 
 #include "ops/check.h"
 #include "tests/opcheck/good_calls.h"
@@ -528,8 +527,7 @@ static bool overlap_by_hand(const struct eb_strided *a, const struct eb_strided 
 
 static void test_overlap_agrees_with_bytes(void **state) {
     (void)state;
-    struct test_rng rng = {(uint64_t)time(NULL)};
-    print_message("seed %llu\n", (unsigned long long)rng.s);
+    struct test_rng rng = {test_seed()};
     static const ebro_mem mem = {.bytes = 512};
     uint32_t n_over = 0, n_apart = 0, n_cautious = 0;
     for (int i = 0; i < 200000; i++) {

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ops/ops.h"
 #include "tests/harness/test.h"
@@ -42,9 +41,7 @@ static inline int rig_setup(void **state) {
                                   &rig.err),
             &rig.err);
     test_ok(eb_stream_open(rig.device, &rig.s, &rig.err), &rig.err);
-    const char *seed = getenv("EBRO_TEST_SEED"); /* to see a failure again */
-    rig.rng.s = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-    printf("seed %" PRIu64 "\n", rig.rng.s);
+    rig.rng.s = test_seed();
     return 0;
 }
 
