@@ -121,9 +121,12 @@ static int32_t choose_memory(struct ebro_engine *e, const ebro_engine_options *o
     uint64_t slots = (uint64_t)USUAL_KEPT_STATES * e->layout.slot_blocks;
     uint64_t kept = e->retention.keep == 0 ? 0 : (e->max_pages + slots) * e->layout.block_bytes;
     e->retention.budget_bytes = o->memory_bytes != 0 ? o->memory_bytes : live + kept;
-    uint64_t extent = e->device->caps.max_alloc_bytes;
-    enum { USUAL_EXTENT = 256 << 20 };
-    e->retention.extent_bytes = extent != 0 && extent < USUAL_EXTENT ? extent : USUAL_EXTENT;
+    /* Small enough that little is taken in vain, large enough that there are few of them. */
+    enum { LEAST_EXTENT = 16 << 20, MOST_EXTENT = 256 << 20 };
+    uint64_t extent = e->retention.budget_bytes / 8, most = e->device->caps.max_alloc_bytes;
+    if (extent < LEAST_EXTENT) extent = LEAST_EXTENT;
+    if (extent > MOST_EXTENT) extent = MOST_EXTENT;
+    e->retention.extent_bytes = most != 0 && extent > most ? most : extent;
     return EBRO_OK;
 }
 

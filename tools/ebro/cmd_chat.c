@@ -1,6 +1,7 @@
 /* cmd_chat.c: `ebro chat`: a conversation of many turns. Keeps it as messages, renders all of it
  * for each turn, and evaluates what the sequence has not read yet. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static const char usage[] =
     "  /save FILE     write the conversation as JSON: an array of messages with role,\n"
     "                 content and, where the model thought, reasoning_content\n"
     "  /load FILE     go on with a conversation that was saved\n"
-    "  /stats         tokens and speed\n"
+    "  /stats         tokens, memory and speed\n"
     "  /quit          the same as ctrl-D\n"
     "\n"
     "The model reads a conversation from left to right and cannot take anything back.\n"
@@ -309,6 +310,16 @@ static int do_stats(struct chat *c, const char *rest) {
          "%zu messages, %zu of %u tokens; in all %zu read, %zu of them again, and "
          "%zu generated",
          c->talk.n, c->held.n, c->s.n_ctx, c->n_read, c->n_reread, c->n_generated);
+    ebro_memory m = {.size = sizeof m};
+    ebro_engine_get_memory(c->s.engine, &m);
+    const double mib = 1 << 20;
+    note(
+        c,
+        "memory: %.1f of %.1f MiB taken; sequence %.1f, %u snapshots and their pages %.1f; %" PRIu64
+        " tokens reused, %" PRIu64 " snapshots given up",
+        (double)m.taken_bytes / mib, (double)m.budget_bytes / mib,
+        (double)(m.live_page_bytes + m.live_state_bytes) / mib, m.n_snapshots,
+        (double)(m.kept_page_bytes + m.kept_state_bytes) / mib, m.reused_tokens, m.evictions);
     if (c->last.n_generated > 0) eb_summary_print(&c->s, &c->last);
     return EB_EXIT_OK;
 }
@@ -378,6 +389,7 @@ int eb_cmd_chat(int argc, char **argv) {
         {"Conversation", chat_args, sizeof chat_args / sizeof *chat_args},
         eb_generation_args,
         eb_model_args,
+        eb_reuse_args,
         eb_log_args};
     struct eb_options o;
     int code =
@@ -390,7 +402,8 @@ int eb_cmd_chat(int argc, char **argv) {
     if ((code = eb_generator_init(&c.g, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_model(&c.s, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_check_think(&c.s, &o)) != EB_EXIT_OK) goto out;
-    o.keep = 0; /* all: a changed conversation goes on from what it shares with the old one */
+    /* all: a changed conversation goes on from what it shares with the old one */
+    if (o.keep_from == EB_FROM_DEFAULT) o.keep = 0;
     if ((code = eb_session_open_engine(&c.s, &o)) != EB_EXIT_OK) goto out;
     if (o.system && !eb_conversation_set_system(&c.talk, o.system)) {
         eb_complain("out of memory for the system message");

@@ -95,6 +95,54 @@ static const struct eb_arg model_args[] = {
 const struct eb_arg_group eb_model_args = {"Model and device", model_args,
                                            sizeof model_args / sizeof *model_args};
 
+static const struct eb_choice keeps[] = {{"all", 0},
+                                         {"ends", EBRO_KEEP_PROMPT_END | EBRO_KEEP_TURN_END},
+                                         {"none", EBRO_KEEP_NONE},
+                                         {NULL, 0}};
+static const struct eb_choice evictions[] = {
+    {"lru", EBRO_EVICT_LRU}, {"cost", EBRO_EVICT_COST}, {NULL, 0}};
+
+static const struct eb_arg reuse_args[] = {
+    {.name = "--memory",
+     .env = "EBRO_MEMORY",
+     .meta = "MIB",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1u << 30,
+     .offset = offsetof(struct eb_options, memory_mib),
+     .help = "budget of latent cache, states and snapshots together;\n"
+             "default: two full contexts and ten states"},
+    {.name = "--keep",
+     .env = "EBRO_KEEP",
+     .meta = "WHAT",
+     .kind = EB_ARG_CHOICE,
+     .choices = keeps,
+     .offset = offsetof(struct eb_options, keep),
+     .from = offsetof(struct eb_options, keep_from),
+     .help = "snapshots for later prompts: ends (of prompts and\n"
+             "turns), all (also every N tokens, and where a prompt\n"
+             "leaves an earlier one), none; default: all"},
+    {.name = "--keep-interval",
+     .env = "EBRO_KEEP_INTERVAL",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1u << 30,
+     .offset = offsetof(struct eb_options, keep_interval),
+     .help = "tokens between them with --keep all; default: 4096"},
+    {.name = "--evict",
+     .env = "EBRO_EVICT",
+     .meta = "POLICY",
+     .kind = EB_ARG_CHOICE,
+     .choices = evictions,
+     .offset = offsetof(struct eb_options, evict),
+     .help = "what goes first when memory is short: lru, what was\n"
+             "not used for longest, or cost, what is cheapest to\n"
+             "compute again for its size; default: lru"},
+};
+const struct eb_arg_group eb_reuse_args = {"Memory and reuse", reuse_args,
+                                           sizeof reuse_args / sizeof *reuse_args};
+
 static const struct eb_arg log_args[] = {
     {.name = "--log",
      .env = "EBRO_LOG",
@@ -283,7 +331,10 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
                                    .progress_user = s,
                                    .strict = o->strict,
                                    .expert_choices = o->save_experts || o->experts,
-                                   .keep = o->keep};
+                                   .keep = o->keep,
+                                   .memory_bytes = o->memory_mib << 20,
+                                   .keep_interval = (uint32_t)o->keep_interval,
+                                   .evict = o->evict};
     eb_bar_start(&s->bar);
     int32_t st = ebro_engine_open(s->model, s->device, &options, &s->engine, &err);
     eb_bar_end(&s->bar);

@@ -39,7 +39,12 @@ struct eb_options {
     int32_t cache_dtype;        /* ebro_dtype; -1: the device's default */
     int32_t mla_form;
     bool strict;
-    int32_t keep; /* EBRO_KEEP_*: what the engine keeps for later prompts */
+    /* what the engine keeps for later prompts; a command that asks once sets EBRO_KEEP_NONE */
+    int32_t keep;        /* EBRO_KEEP_* */
+    uint64_t memory_mib; /* budget of cache and states; 0: default */
+    uint64_t keep_interval;
+    int32_t evict; /* ebro_evict */
+    enum eb_arg_from keep_from;
     uint64_t log;
     /* prompt */
     const char *prompt, *system, *ids;
@@ -67,6 +72,8 @@ void eb_options_init(struct eb_options *o);
 
 /* "Model and device", for commands that open a model. */
 extern const struct eb_arg_group eb_model_args;
+/* "Memory and reuse", for commands whose engine reads several prompts. */
+extern const struct eb_arg_group eb_reuse_args;
 /* "Messages": how much is logged. */
 extern const struct eb_arg_group eb_log_args;
 
