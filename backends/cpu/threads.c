@@ -10,11 +10,17 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 enum {
     N_SPIN = 3000,        /* pauses before a worker sleeps, some tens of microseconds */
     N_SPIN_CALLER = 1000, /* pauses before a caller that waits for items lets others run */
+    N_LATE = 50000,       /* nanoseconds: a caller that lost more was kept waiting by the system */
+    N_GAIN = 8,           /* of so many nanoseconds of all threads one is saved */
+    N_ALONE = 8,          /* a caller then works alone for as many times what it lost, */
+    N_ALONE_MOST = 128,   /* twice as long each time that joining again does not pay */
     GATE_OPEN = 1,        /* gate: this bit, and GATE_WORKER for each worker inside */
     GATE_WORKER = 2
 };
@@ -23,6 +29,8 @@ struct worker {
     struct cpu_pool *pool;
     pthread_t thread;
     uint32_t index;
+    clockid_t clock; /* its time on a core */
+    uint64_t used;   /* on that clock, when the caller began to wait */
 };
 
 struct cpu_pool {
@@ -39,6 +47,10 @@ struct cpu_pool {
     uint64_t n_items;
     cpu_item_fn fn;
     void *user;
+    /* Of the holder of `loop`. */
+    uint64_t used;        /* nanoseconds of all cores, when the workers last began to take part */
+    uint64_t alone_until; /* nanoseconds; 0: loops are open to workers */
+    uint64_t alone;       /* times what is lost next */
     struct worker workers[];
 };
 
@@ -57,6 +69,12 @@ static inline void pause_a_little(void) {
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
 #endif
+}
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t = {0};
+    (void)clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static void take_items(struct cpu_pool *p, uint32_t thread) {
@@ -105,12 +123,33 @@ static void *worker_main(void *arg) {
     }
 }
 
+/* On a busy machine a worker is taken off its core in the middle of an item, and the caller waits
+ * until its turn comes again; or a worker that is woken takes the caller's own core. Either costs
+ * milliseconds for items of microseconds. Threads must not make anything slower than one thread is:
+ * unless they have gained as much since the last time as is lost now, the caller goes on alone for
+ * a while. */
+static void pay_back(struct cpu_pool *p, uint64_t lost) {
+    uint64_t used = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t gained = (used - p->used) / N_GAIN;
+    p->used = used;
+    if (gained >= lost) {
+        p->alone = N_ALONE;
+        return;
+    }
+    p->alone_until = clock_ns(CLOCK_MONOTONIC) + p->alone * lost;
+    if (p->alone < N_ALONE_MOST) p->alone *= 2;
+}
+
+/* Tells the workers of an open loop, or of the end. */
 static void next_epoch(struct cpu_pool *p) {
     atomic_fetch_add(&p->epoch, 1);
     if (atomic_load(&p->n_asleep) == 0) return;
+    uint64_t start = clock_ns(CLOCK_MONOTONIC);
     pthread_mutex_lock(&p->sleep);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->sleep);
+    uint64_t lost = clock_ns(CLOCK_MONOTONIC) - start;
+    if (lost > N_LATE) pay_back(p, lost);
 }
 
 int32_t cpu_pool_open(const ebro_host *host, uint32_t n_threads, struct cpu_pool **out,
@@ -122,6 +161,9 @@ int32_t cpu_pool_open(const ebro_host *host, uint32_t n_threads, struct cpu_pool
     if (!p) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes for threads", bytes);
     p->host = host;
     p->n_workers = 0;
+    p->alone_until = 0;
+    p->alone = N_ALONE;
+    p->used = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     pthread_mutex_init(&p->loop, NULL);
     pthread_mutex_init(&p->sleep, NULL);
     pthread_cond_init(&p->wake, NULL);
@@ -143,6 +185,8 @@ int32_t cpu_pool_open(const ebro_host *host, uint32_t n_threads, struct cpu_pool
         struct worker *w = &p->workers[p->n_workers];
         *w = (struct worker){.pool = p, .index = p->n_workers + 1};
         if (pthread_create(&w->thread, NULL, worker_main, w) != 0) break;
+        /* Without that clock a wait counts as work, and the caller never goes on alone. */
+        if (pthread_getcpuclockid(w->thread, &w->clock) != 0) w->clock = CLOCK_MONOTONIC;
         p->n_workers++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -171,17 +215,40 @@ uint32_t cpu_pool_threads(const struct cpu_pool *p) {
 /* Waits for the workers that are still at their last item. */
 static void close_gate(struct cpu_pool *p) {
     atomic_fetch_sub_explicit(&p->gate, GATE_OPEN, memory_order_acq_rel);
-    for (int i = 0; atomic_load_explicit(&p->gate, memory_order_acquire) != 0; i++) {
-        if (i < N_SPIN_CALLER) {
-            pause_a_little();
-        } else {
-            sched_yield();
-        }
+    for (int i = 0; i < N_SPIN_CALLER; i++) {
+        if (atomic_load_explicit(&p->gate, memory_order_acquire) == 0) return;
+        pause_a_little();
     }
+    uint64_t start = clock_ns(CLOCK_MONOTONIC), worked = 0;
+    for (uint32_t i = 0; i < p->n_workers; i++) {
+        p->workers[i].used = clock_ns(p->workers[i].clock);
+    }
+    while (atomic_load_explicit(&p->gate, memory_order_acquire) != 0) sched_yield();
+    /* A long item is no loss: somebody was at it. */
+    for (uint32_t i = 0; i < p->n_workers; i++) {
+        uint64_t used = clock_ns(p->workers[i].clock) - p->workers[i].used;
+        if (used > worked) worked = used;
+    }
+    uint64_t waited = clock_ns(CLOCK_MONOTONIC) - start;
+    if (waited > worked + N_LATE) pay_back(p, waited - worked);
+}
+
+static bool works_alone(struct cpu_pool *p) {
+    if (p->alone_until == 0) return false;
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (now < p->alone_until) return true;
+    p->alone_until = 0;
+    p->used = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    return false;
 }
 
 void cpu_parallel(struct cpu_pool *p, uint64_t n_items, cpu_item_fn fn, void *user) {
-    if (n_items < 2 || p->n_workers == 0 || pthread_mutex_trylock(&p->loop) != 0) {
+    bool shared = n_items > 1 && p->n_workers > 0 && pthread_mutex_trylock(&p->loop) == 0;
+    if (shared && works_alone(p)) {
+        pthread_mutex_unlock(&p->loop);
+        shared = false;
+    }
+    if (!shared) {
         for (uint64_t i = 0; i < n_items; i++) fn(user, i, 0);
         return;
     }
