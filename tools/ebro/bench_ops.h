@@ -32,7 +32,7 @@ struct eb_op_floor {
 
 struct eb_op_case {
     ebro_op op;
-    const char *shape; /* a few words; those that begin with "tiny" are measured with --quick too */
+    const char *shape; /* a few words; with --quick only those that begin with "tiny " */
     const void *size;  /* the list's own description of it */
     /* Makes one copy of the data and the call on it. */
     void (*build)(struct eb_rig *r, const void *size, union eb_op_args *a, struct eb_op_floor *f);

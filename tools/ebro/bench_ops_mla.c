@@ -202,7 +202,7 @@ static const struct mla_size prefills[] = {
     {"48B 128 rows after 2048, f32", 1, 128, 2048, 32, EBRO_F32, false},
     {"48B 8192 rows, bf16", 1, 8192, 0, 32, EBRO_BF16, true},
     {"tiny 512 rows, f32", 1, 512, 0, 4, EBRO_F32, false},
-    {"tiny 512 rows after 4096, f32", 1, 512, 4096, 4, EBRO_F32, false},
+    {"tiny, 512 rows after 4096, f32", 1, 512, 4096, 4, EBRO_F32, false},
 };
 static const struct mla_size decodes[] = {
     {"48B batch 1, 8k, f32", 1, 1, 8191, 32, EBRO_F32, false},
