@@ -1,12 +1,12 @@
 /* op_kda_step.c: the whole KDA chain token by token: convolution, gates, recurrence, gated output
- * norm. The state is read and written once per token, in column blocks that stay in the nearest
- * cache, straight from the slot that holds it to the slot it goes to.
+ * norm. The state is read and written once per token, straight from the slot that holds it to the
+ * slot it goes to.
  *
  * What a token leaves behind is what the next one starts from: a BF16 state is rounded after every
  * token, so the bytes do not depend on how rows are split into calls. */
 #include "kda.h"
 
-enum { STEP_COLS = 32 };
+enum { STEP_COLS = 32, STEP_ROWS = 4 };
 
 /* One token of one head. */
 struct token {
@@ -17,8 +17,77 @@ struct token {
     float kq; /* <k, q> */
 };
 
-/* Columns [col, col + w): with S' = diag(decay) S and d = beta (v - S'^T k), the new state is
- * S' + k d^T, and its product with q is S'^T q + <k, q> d. One pass reads, one writes. */
+/* With S' = diag(decay) S and d = beta (v - S'^T k), the new state is S' + k d^T, and its product
+ * with q is S'^T q + <k, q> d: one pass reads, one writes. */
+
+/* t->out = S'^T q + <k, q> d for n columns from col on; d takes the place of e = S'^T k. */
+static inline void step_delta(struct token *t, uint32_t col, uint32_t n, float *restrict e,
+                              const float *restrict o) {
+    for (uint32_t l = 0; l < n; l++) {
+        e[l] = t->beta * (t->v[col + l] - e[l]);
+        t->out[col + l] = o[l] + t->kq * e[l];
+    }
+}
+
+#if CPU_VEC
+
+/* Up to STEP_ROWS rows of the state, from row k on, into the sums. dtype is a constant. */
+VEC_FN void step_read(const struct token *t, uint32_t dim, int32_t dtype, uint32_t k,
+                      uint32_t n_rows, const uint8_t *src, float *e, float *o) {
+    uint64_t size = cpu_dtype_size(dtype);
+    vec decay[STEP_ROWS], kk[STEP_ROWS], qk[STEP_ROWS];
+    for (uint32_t r = 0; r < n_rows; r++) {
+        decay[r] = vec_all(t->decay[k + r]);
+        kk[r] = vec_all(t->k[k + r]);
+        qk[r] = vec_all(t->q[k + r]);
+    }
+    for (uint32_t c = 0; c < dim; c += VEC) {
+        vec ec = vec_load(e + c), oc = vec_load(o + c);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const uint8_t *p = src + ((uint64_t)(k + r) * dim + c) * size;
+            vec s = vec_mul(vec_load_as(dtype, p, dim - c), decay[r]);
+            ec = vec_fma(s, kk[r], ec);
+            oc = vec_fma(s, qk[r], oc);
+        }
+        vec_store(e + c, ec);
+        vec_store(o + c, oc);
+    }
+}
+
+VEC_FN void step_write(const struct token *t, uint32_t dim, int32_t dtype, const uint8_t *src,
+                       uint8_t *dst, const float *d) {
+    uint64_t size = cpu_dtype_size(dtype);
+    for (uint32_t k = 0; k < dim; k++) {
+        vec decay = vec_all(t->decay[k]), kk = vec_all(t->k[k]);
+        for (uint32_t c = 0; c < dim; c += VEC) {
+            uint64_t at = ((uint64_t)k * dim + c) * size;
+            vec s = vec_mul(vec_load_as(dtype, src + at, dim - c), decay);
+            vec_store_as(dtype, dst + at, vec_fma(kk, vec_load(d + c), s), dim - c);
+        }
+    }
+}
+
+/* Rows follow each other in memory and four of them share the sums that pass by. */
+VEC_FN void step_rows(struct token *t, uint32_t dim, int32_t dtype, const void *src, void *dst) {
+    float e[KDA_MAX_DIM] = {0}, o[KDA_MAX_DIM] = {0};
+    uint32_t k = 0;
+    for (; k + STEP_ROWS <= dim; k += STEP_ROWS) step_read(t, dim, dtype, k, STEP_ROWS, src, e, o);
+    for (; k < dim; k++) step_read(t, dim, dtype, k, 1, src, e, o);
+    step_delta(t, 0, dim, e, o);
+    step_write(t, dim, dtype, src, dst, e);
+}
+
+static void step_state(struct token *t, uint32_t dim, int32_t dtype, const void *src, void *dst) {
+    if (dtype == EBRO_F32) {
+        step_rows(t, dim, EBRO_F32, src, dst);
+    } else {
+        step_rows(t, dim, EBRO_BF16, src, dst);
+    }
+}
+
+#else
+
+/* Columns [col, col + w), in a tile that stays in the nearest cache. */
 static inline void step_columns(struct token *t, uint32_t dim, int32_t dtype, uint32_t col,
                                 const uint32_t w, const uint8_t *src, uint8_t *dst) {
     float tile[KDA_MAX_DIM][STEP_COLS];
@@ -33,10 +102,7 @@ static inline void step_columns(struct token *t, uint32_t dim, int32_t dtype, ui
             o[l] += s[l] * qk;
         }
     }
-    for (uint32_t l = 0; l < w; l++) {
-        e[l] = t->beta * (t->v[col + l] - e[l]);
-        t->out[col + l] = o[l] + t->kq * e[l];
-    }
+    step_delta(t, col, w, e, o);
     for (uint32_t k = 0; k < dim; k++) {
         float *s = tile[k], kk = t->k[k];
         for (uint32_t l = 0; l < w; l++) s[l] += kk * e[l];
@@ -55,6 +121,8 @@ static void step_state(struct token *t, uint32_t dim, int32_t dtype, const void 
         }
     }
 }
+
+#endif
 
 /* One head's weights, widened once for all rows. */
 struct head {

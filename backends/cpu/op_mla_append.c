@@ -2,7 +2,10 @@
  */
 #include "mla.h"
 
-enum { APPEND_COLS = 256 };
+enum {
+    APPEND_COLS = 256,
+    APPEND_ROWS = 16 /* of an item */
+};
 
 static void rotate(float *pair, float cosine, float sine) {
     float x = pair[0], y = pair[1];
@@ -47,15 +50,24 @@ static void append_row(const ebro_mla_append_args *a, uint32_t seq, uint32_t row
     }
 }
 
-int32_t cpu_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err) {
-    (void)s;
-    (void)err;
+/* Item: APPEND_ROWS rows of the step, whichever sequences they are of. */
+static void append_item(void *user, uint64_t item, uint32_t thread) {
+    const ebro_mla_append_args *a = user;
     const int32_t *offsets = eb_at(a->rows.row_offsets);
-    for (uint32_t q = 0; q < a->rows.n_seqs; q++) {
-        uint32_t begin = (uint32_t)offsets[q], end = (uint32_t)offsets[q + 1];
-        for (uint32_t row = begin; row < end; row++) {
-            append_row(a, q, row, mla_context(&a->pages, q) + row - begin);
-        }
+    uint32_t row = (uint32_t)item * APPEND_ROWS, seq = 0;
+    uint32_t end = mla_min((uint32_t)offsets[a->rows.n_seqs], row + APPEND_ROWS);
+    (void)thread;
+    for (; row < end; row++) {
+        while (row >= (uint32_t)offsets[seq + 1]) seq++;
+        append_row(a, seq, row, mla_context(&a->pages, seq) + row - (uint32_t)offsets[seq]);
     }
+}
+
+int32_t cpu_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err) {
+    ebro_mla_append_args args = *a;
+    uint32_t n_rows = (uint32_t)((const int32_t *)eb_at(a->rows.row_offsets))[a->rows.n_seqs];
+    (void)err;
+    cpu_parallel(s->dev->pool, ((uint64_t)n_rows + APPEND_ROWS - 1) / APPEND_ROWS, append_item,
+                 &args);
     return EBRO_OK;
 }

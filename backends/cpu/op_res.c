@@ -1,7 +1,10 @@
 /* op_res.c: attn_res_mix, the softmax mix of Attention Residuals. */
 #include "cpu.h"
 
-enum { N_PART = 256 }; /* columns at a time; a multiple of CPU_LANES */
+enum {
+    N_PART = 256, /* columns at a time; a multiple of CPU_LANES */
+    N_ROWS = 16   /* rows of an item */
+};
 
 /* score[s] = <rms_norm(source_s), norm_weight * proj> of one row. */
 static void scores(const ebro_attn_res_mix_args *a, uint32_t row, float *score) {
@@ -56,20 +59,29 @@ static void mix(const ebro_attn_res_mix_args *a, uint32_t row, const float *p) {
     }
 }
 
-int32_t cpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err) {
-    (void)s;
-    (void)err;
-    for (uint32_t r = 0; r < a->n_rows; r++) {
-        float p[EBRO_MAX_SOURCES] = {1.0f};
-        if (a->n_sources > 1) {
-            scores(a, r, p);
-            softmax(p, a->n_sources);
-            mix(a, r, p);
-        } else {
-            memmove(eb_mat_row(&a->out, r), eb_mat_row(&a->sources[0], r),
-                    a->n_cols * sizeof(float));
-        }
-        if (a->probs.mem) memcpy(eb_mat_row(&a->probs, r), p, a->n_sources * sizeof *p);
+static void mix_row(const ebro_attn_res_mix_args *a, uint32_t r) {
+    float p[EBRO_MAX_SOURCES] = {1.0f};
+    if (a->n_sources > 1) {
+        scores(a, r, p);
+        softmax(p, a->n_sources);
+        mix(a, r, p);
+    } else {
+        memmove(eb_mat_row(&a->out, r), eb_mat_row(&a->sources[0], r), a->n_cols * sizeof(float));
     }
+    if (a->probs.mem) memcpy(eb_mat_row(&a->probs, r), p, a->n_sources * sizeof *p);
+}
+
+static void mix_item(void *user, uint64_t item, uint32_t thread) {
+    const ebro_attn_res_mix_args *a = user;
+    (void)thread;
+    for (uint64_t r = item * N_ROWS; r < a->n_rows && r < (item + 1) * N_ROWS; r++) {
+        mix_row(a, (uint32_t)r);
+    }
+}
+
+int32_t cpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err) {
+    ebro_attn_res_mix_args args = *a;
+    (void)err;
+    cpu_parallel(s->dev->pool, ((uint64_t)a->n_rows + N_ROWS - 1) / N_ROWS, mix_item, &args);
     return EBRO_OK;
 }

@@ -234,11 +234,26 @@ VEC_FN vec vec_exp_neg(vec x) {
     return vec_scale_from(p, t, x, vec_all(-87.0f));
 }
 
-/* Sixteen elements from element i on of F32, F16 or BF16. */
-VEC_FN vec vec_load_as(int32_t dtype, const void *p, size_t i) {
-    if (dtype == EBRO_F32) return vec_load((const float *)p + i);
-    const uint16_t *h = (const uint16_t *)p + i;
-    return dtype == EBRO_F16 ? vec_load_f16(h) : vec_load_bf16(h);
+/* The first n elements of F32, F16 or BF16, at most VEC; zeros behind them. */
+VEC_FN vec vec_load_as(int32_t dtype, const void *p, size_t n) {
+    if (n < VEC) {
+        float part[VEC] = {0};
+        cpu_load(part, dtype, p, n);
+        return vec_load(part);
+    }
+    if (dtype == EBRO_F32) return vec_load((const float *)p);
+    return dtype == EBRO_F16 ? vec_load_f16(p) : vec_load_bf16(p);
+}
+
+/* The other way: the first n lanes, at most VEC, rounded to nearest. */
+VEC_FN void vec_store_as(int32_t dtype, void *p, vec v, size_t n) {
+    float part[VEC];
+    if (dtype == EBRO_F32 && n >= VEC) {
+        vec_store((float *)p, v);
+        return;
+    }
+    vec_store(part, v);
+    cpu_store(p, dtype, part, n < VEC ? n : VEC);
 }
 
 #endif
