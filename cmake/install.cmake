@@ -48,7 +48,8 @@ if(EBRO_STATIC)
                         ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   target_include_directories(ebro_static
                              INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(ebro_static PRIVATE PkgConfig::PCRE2 PkgConfig::JANSSON m ${CMAKE_DL_LIBS})
+  target_link_libraries(ebro_static PRIVATE PkgConfig::PCRE2 PkgConfig::JANSSON PkgConfig::XXHASH m
+                        ${CMAKE_DL_LIBS})
   install(TARGETS ebro_static EXPORT EbroStaticTargets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
   install(EXPORT EbroStaticTargets NAMESPACE Ebro:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Ebro

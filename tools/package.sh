@@ -53,7 +53,7 @@ bundle() {
     while read -r name path; do
         case $name in
             libebro.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.*) continue ;;
-            libpcre2-8.so.* | libjansson.so.*) ;;
+            libpcre2-8.so.* | libjansson.so.* | libxxhash.so.*) ;;
             libedit.so.* | libbsd.so.* | libmd.so.* | libtinfo.so.*) ;;
             *) die "$name is needed: may it be bundled? Then it belongs into the list of tools/package.sh" ;;
         esac
@@ -86,7 +86,8 @@ inspect() {
 
 make_package() {
     local version epoch stage bundled=()
-    need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libedit-dev
+    need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev \
+        libedit-dev
     # An old-style RPATH, unlike a RUNPATH, also serves the libraries that a bundled one needs.
     configure $folder -DEBRO_TESTS=OFF -DEBRO_STATIC=OFF -DCMAKE_INSTALL_LIBDIR=lib \
         -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \

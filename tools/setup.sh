@@ -17,6 +17,7 @@ has() {
         pkg-config) pkg-config --version >/dev/null 2>&1 ;;
         libpcre2-dev) pkg-config --exists libpcre2-8 2>/dev/null ;;
         libjansson-dev) pkg-config --exists jansson 2>/dev/null ;;
+        libxxhash-dev) pkg-config --exists libxxhash 2>/dev/null ;;
         libedit-dev) pkg-config --exists libedit 2>/dev/null ;;
         libcmocka-dev) pkg-config --exists cmocka 2>/dev/null ;;
         clang) clang --version >/dev/null 2>&1 ;;

@@ -239,7 +239,8 @@ package() {
     fi
 }
 
-packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libedit-dev libcmocka-dev)
+packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev
+    libedit-dev libcmocka-dev)
 if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
 if [ $level -ge 2 ]; then packages+=(clang-tidy); fi
 need "${packages[@]}"
