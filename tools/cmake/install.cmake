@@ -56,10 +56,10 @@ if(EBRO_STATIC)
           COMPONENT development)
 endif()
 
-configure_file(cmake/ebro.pc.in ebro.pc @ONLY)
+configure_file(tools/cmake/ebro.pc.in ebro.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/ebro.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT development)
-configure_package_config_file(cmake/EbroConfig.cmake.in EbroConfig.cmake
+configure_package_config_file(tools/cmake/EbroConfig.cmake.in EbroConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Ebro
                               PATH_VARS CMAKE_INSTALL_LIBDIR)
 # Structs only grow at their end and symbols stay, as the soname promises.
