@@ -251,32 +251,14 @@ void cpu_products(ebro_dev *dev, const struct cpu_product *products, const struc
 
 /* ---- ops -------------------------------------------------------------------------------- */
 
-int32_t cpu_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err);
-int32_t cpu_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err);
-int32_t cpu_rms_norm(ebro_stream *s, const ebro_rms_norm_args *a, ebro_error *err);
-int32_t cpu_linear(ebro_stream *s, const ebro_linear_args *a, ebro_error *err);
-int32_t cpu_act_mul(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err);
-int32_t cpu_kda_conv(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err);
-int32_t cpu_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err);
-int32_t cpu_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *err);
-int32_t cpu_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err);
-int32_t cpu_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err);
-int32_t cpu_mla_prefill(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err);
-int32_t cpu_mla_decode(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err);
-int32_t cpu_moe_route(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err);
-int32_t cpu_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err);
-int32_t cpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err);
-int32_t cpu_state_copy(ebro_stream *s, const ebro_state_copy_args *a, ebro_error *err);
-int32_t cpu_rows_copy(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err);
+/* cpu_embed(s, args, err) and so on. */
+#define CPU_OP(N, op) int32_t cpu_##op(ebro_stream *s, const ebro_##op##_args *a, ebro_error *err);
+EBRO_OPS(CPU_OP)
+#undef CPU_OP
 
-/* Bytes of scratch for these host numbers or smaller ones; 0 where the op needs none. */
-uint64_t cpu_scratch_sample(ebro_dev *dev, const ebro_sample_args *a);
-uint64_t cpu_scratch_linear(ebro_dev *dev, const ebro_linear_args *a);
-uint64_t cpu_scratch_kda_prep(ebro_dev *dev, const ebro_kda_prep_args *a);
-uint64_t cpu_scratch_kda_step(ebro_dev *dev, const ebro_kda_step_args *a);
-uint64_t cpu_scratch_mla_prefill(ebro_dev *dev, const ebro_mla_prefill_args *a);
-uint64_t cpu_scratch_mla_decode(ebro_dev *dev, const ebro_mla_decode_args *a);
-uint64_t cpu_scratch_moe_route(ebro_dev *dev, const ebro_moe_route_args *a);
-uint64_t cpu_scratch_moe_experts(ebro_dev *dev, const ebro_moe_experts_args *a);
+/* cpu_scratch_sample(dev, args) and so on: bytes for these host numbers or smaller ones. */
+#define CPU_OP(N, op) uint64_t cpu_scratch_##op(ebro_dev *dev, const ebro_##op##_args *a);
+CPU_SCRATCH(CPU_OP)
+#undef CPU_OP
 
 #endif

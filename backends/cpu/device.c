@@ -251,33 +251,22 @@ static int32_t wait_ticket(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns,
 
 static uint64_t scratch_bytes(ebro_dev *dev, ebro_op op, const void *args) {
     switch (op) {
-        case EBRO_OP_SAMPLE:
-            return dev->rung->scratch_sample(dev, args);
-        case EBRO_OP_LINEAR:
-            return dev->rung->scratch_linear(dev, args);
-        case EBRO_OP_KDA_PREP:
-            return dev->rung->scratch_kda_prep(dev, args);
-        case EBRO_OP_KDA_STEP:
-            return dev->rung->scratch_kda_step(dev, args);
-        case EBRO_OP_MLA_PREFILL:
-            return dev->rung->scratch_mla_prefill(dev, args);
-        case EBRO_OP_MLA_DECODE:
-            return dev->rung->scratch_mla_decode(dev, args);
-        case EBRO_OP_MOE_ROUTE:
-            return dev->rung->scratch_moe_route(dev, args);
-        case EBRO_OP_MOE_EXPERTS:
-            return dev->rung->scratch_moe_experts(dev, args);
+#define CPU_CASE(N, name) \
+    case EBRO_OP_##N:     \
+        return dev->rung->scratch_##name(dev, args);
+        CPU_SCRATCH(CPU_CASE)
+#undef CPU_CASE
         default:
             return 0;
     }
 }
 
-#define CPU_THUNK(op)                                                                    \
+#define CPU_THUNK(N, op)                                                                 \
     static int32_t op_##op(ebro_stream *s, const ebro_##op##_args *a, ebro_error *err) { \
         return s->dev->rung->op(s, a, err);                                              \
     }
-CPU_OPS(CPU_THUNK)
-#define CPU_ENTRY(op) .op = op_##op,
+EBRO_OPS(CPU_THUNK)
+#define CPU_ENTRY(N, op) .op = op_##op,
 
 /* clang-format off */
 static const ebro_backend table = {
@@ -298,7 +287,7 @@ static const ebro_backend table = {
     .submit = submit,
     .wait = wait_ticket,
     .scratch_bytes = scratch_bytes,
-    CPU_OPS(CPU_ENTRY)
+    EBRO_OPS(CPU_ENTRY)
 };
 /* clang-format on */
 

@@ -5,8 +5,8 @@ extern const struct cpu_rung CPU_FN(cpu_rung);
 
 #define CPU_TEXT_OF(name) #name
 #define CPU_TEXT(name) CPU_TEXT_OF(name)
-#define CPU_ENTRY(op) .op = cpu_##op,
-#define CPU_SCRATCH_ENTRY(op) .scratch_##op = cpu_scratch_##op,
+#define CPU_ENTRY(N, op) .op = cpu_##op,
+#define CPU_SCRATCH_ENTRY(N, op) .scratch_##op = cpu_scratch_##op,
 
 const struct cpu_rung CPU_FN(cpu_rung) = {.name = CPU_TEXT(CPU_RUNG),
-                                          CPU_OPS(CPU_ENTRY) CPU_SCRATCH(CPU_SCRATCH_ENTRY)};
+                                          EBRO_OPS(CPU_ENTRY) CPU_SCRATCH(CPU_SCRATCH_ENTRY)};

@@ -13,24 +13,23 @@
 #define CPU_PASTE(a, b) CPU_PASTE_NAMES(a, b)
 #define CPU_FN(name) CPU_PASTE(name, CPU_RUNG)
 
-/* The tool settles on no layout of this list. */
-/* clang-format off */
-#define CPU_OPS(X) \
-    X(embed) X(sample) X(rms_norm) X(linear) X(act_mul) X(kda_conv) X(kda_prep) X(kda_recur) \
-    X(kda_step) X(mla_append) X(mla_prefill) X(mla_decode) X(moe_route) X(moe_experts) \
-    X(attn_res_mix) X(state_copy) X(rows_copy)
-/* clang-format on */
-
-#define CPU_SCRATCH(X) \
-    X(sample)          \
-    X(linear) X(kda_prep) X(kda_step) X(mla_prefill) X(mla_decode) X(moe_route) X(moe_experts)
+/* The ops that want scratch, as EBRO_OPS. */
+#define CPU_SCRATCH(X)          \
+    X(SAMPLE, sample)           \
+    X(LINEAR, linear)           \
+    X(KDA_PREP, kda_prep)       \
+    X(KDA_STEP, kda_step)       \
+    X(MLA_PREFILL, mla_prefill) \
+    X(MLA_DECODE, mla_decode)   \
+    X(MOE_ROUTE, moe_route)     \
+    X(MOE_EXPERTS, moe_experts)
 
 struct cpu_rung {
     const char *name;
-#define CPU_FIELD(op) int32_t (*op)(ebro_stream * s, const ebro_##op##_args *a, ebro_error *err);
-    CPU_OPS(CPU_FIELD)
+#define CPU_FIELD(N, op) int32_t (*op)(ebro_stream * s, const ebro_##op##_args *a, ebro_error *err);
+    EBRO_OPS(CPU_FIELD)
 #undef CPU_FIELD
-#define CPU_FIELD(op) uint64_t (*scratch_##op)(ebro_dev * dev, const ebro_##op##_args *a);
+#define CPU_FIELD(N, op) uint64_t (*scratch_##op)(ebro_dev * dev, const ebro_##op##_args *a);
     CPU_SCRATCH(CPU_FIELD)
 #undef CPU_FIELD
 };

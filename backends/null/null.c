@@ -274,75 +274,26 @@ static int32_t computes_nothing(ebro_stream *s, const char *op, ebro_error *err)
     return s->dev->host->fail(err, EBRO_UNSUPPORTED, "the null device does not compute %s", op);
 }
 
-static int32_t null_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "embed", err);
-}
-
-static int32_t null_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "sample", err);
-}
-
-static int32_t null_rms_norm(ebro_stream *s, const ebro_rms_norm_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "rms_norm", err);
-}
-
-static int32_t null_linear(ebro_stream *s, const ebro_linear_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "linear", err);
-}
-
-static int32_t null_act_mul(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "act_mul", err);
-}
-
-static int32_t null_kda_conv(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "kda_conv", err);
-}
-
-static int32_t null_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "kda_prep", err);
-}
-
-static int32_t null_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "kda_recur", err);
-}
-
-static int32_t null_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "mla_append", err);
-}
-
-static int32_t null_mla_prefill(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "mla_prefill", err);
-}
-
-static int32_t null_mla_decode(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "mla_decode", err);
-}
-
-static int32_t null_moe_route(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "moe_route", err);
-}
-
-static int32_t null_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "moe_experts", err);
-}
-
-static int32_t null_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err) {
-    (void)a;
-    return computes_nothing(s, "attn_res_mix", err);
-}
+/* Replace these lines one by one by functions that compute. */
+#define COMPUTES_NOTHING(op)                                                               \
+    static int32_t null_##op(ebro_stream *s, const ebro_##op##_args *a, ebro_error *err) { \
+        (void)a;                                                                           \
+        return computes_nothing(s, #op, err);                                              \
+    }
+COMPUTES_NOTHING(embed)
+COMPUTES_NOTHING(sample)
+COMPUTES_NOTHING(rms_norm)
+COMPUTES_NOTHING(linear)
+COMPUTES_NOTHING(act_mul)
+COMPUTES_NOTHING(kda_conv)
+COMPUTES_NOTHING(kda_prep)
+COMPUTES_NOTHING(kda_recur)
+COMPUTES_NOTHING(mla_append)
+COMPUTES_NOTHING(mla_prefill)
+COMPUTES_NOTHING(mla_decode)
+COMPUTES_NOTHING(moe_route)
+COMPUTES_NOTHING(moe_experts)
+COMPUTES_NOTHING(attn_res_mix)
 
 /* ---- the table -------------------------------------------------------------------------- */
 

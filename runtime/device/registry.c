@@ -55,22 +55,10 @@ static const char *missing_entry(const ebro_backend *b) {
     NEEDS(submit);
     NEEDS(wait);
     NEEDS(scratch_bytes);
-    NEEDS(embed);
-    NEEDS(sample);
-    NEEDS(rms_norm);
-    NEEDS(linear);
-    NEEDS(act_mul);
-    NEEDS(kda_conv);
-    NEEDS(kda_prep);
-    NEEDS(kda_recur);
-    NEEDS(mla_append);
-    NEEDS(mla_prefill);
-    NEEDS(mla_decode);
-    NEEDS(moe_route);
-    NEEDS(moe_experts);
-    NEEDS(attn_res_mix);
-    NEEDS(state_copy);
-    NEEDS(rows_copy);
+#define NEEDS_OP(N, name) \
+    if (EBRO_OP_##N != EBRO_OP_KDA_STEP) NEEDS(name);
+    EBRO_OPS(NEEDS_OP)
+#undef NEEDS_OP
     if (b->graph_begin != NULL || b->graph_end != NULL || b->graph_launch != NULL ||
         b->graph_free != NULL) {
         NEEDS(graph_begin);

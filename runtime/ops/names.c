@@ -1,25 +1,8 @@
 /* names.c: names of ops and dtypes, sizes of dtypes. */
 #include "ops/ops.h"
 
-static const char *const op_names[EBRO_N_OPS] = {
-    [EBRO_OP_EMBED] = "embed",
-    [EBRO_OP_SAMPLE] = "sample",
-    [EBRO_OP_RMS_NORM] = "rms_norm",
-    [EBRO_OP_LINEAR] = "linear",
-    [EBRO_OP_ACT_MUL] = "act_mul",
-    [EBRO_OP_KDA_CONV] = "kda_conv",
-    [EBRO_OP_KDA_PREP] = "kda_prep",
-    [EBRO_OP_KDA_RECUR] = "kda_recur",
-    [EBRO_OP_KDA_STEP] = "kda_step",
-    [EBRO_OP_MLA_APPEND] = "mla_append",
-    [EBRO_OP_MLA_PREFILL] = "mla_prefill",
-    [EBRO_OP_MLA_DECODE] = "mla_decode",
-    [EBRO_OP_MOE_ROUTE] = "moe_route",
-    [EBRO_OP_MOE_EXPERTS] = "moe_experts",
-    [EBRO_OP_ATTN_RES_MIX] = "attn_res_mix",
-    [EBRO_OP_STATE_COPY] = "state_copy",
-    [EBRO_OP_ROWS_COPY] = "rows_copy",
-};
+#define OP_NAME(N, name) [EBRO_OP_##N] = #name,
+static const char *const op_names[EBRO_N_OPS] = {EBRO_OPS(OP_NAME)};
 
 static const struct {
     const char *name;

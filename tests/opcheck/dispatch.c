@@ -5,8 +5,8 @@
 #include "tests/opcheck/good_calls.h"
 
 static void (*const makes[EBRO_N_OPS])(union any_args *) = {
-#define MAKE(name, number) [number] = good_##name,
-    FAKE_OPS(MAKE)};
+#define MAKE(N, name) [EBRO_OP_##N] = good_##name,
+    EBRO_OPS(MAKE)};
 
 struct bench {
     ebro_backend be;

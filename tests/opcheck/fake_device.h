@@ -12,23 +12,9 @@
 
 union any_args {
     size_t size;
-    ebro_embed_args embed;
-    ebro_sample_args sample;
-    ebro_rms_norm_args rms_norm;
-    ebro_linear_args linear;
-    ebro_act_mul_args act_mul;
-    ebro_kda_conv_args kda_conv;
-    ebro_kda_prep_args kda_prep;
-    ebro_kda_recur_args kda_recur;
-    ebro_kda_step_args kda_step;
-    ebro_mla_append_args mla_append;
-    ebro_mla_prefill_args mla_prefill;
-    ebro_mla_decode_args mla_decode;
-    ebro_moe_route_args moe_route;
-    ebro_moe_experts_args moe_experts;
-    ebro_attn_res_mix_args attn_res_mix;
-    ebro_state_copy_args state_copy;
-    ebro_rows_copy_args rows_copy;
+#define ANY_MEMBER(N, name) ebro_##name##_args name;
+    EBRO_OPS(ANY_MEMBER)
+#undef ANY_MEMBER
 };
 
 enum { FAKE_CALLS = 16, FAKE_MEMS = 128 };
@@ -66,30 +52,10 @@ static inline uint64_t fake_scratch_bytes(ebro_dev *dev, ebro_op op, const void 
     return fake.scratch[op];
 }
 
-/* X(member, number) for every op. */
-#define FAKE_OPS(X)                       \
-    X(embed, EBRO_OP_EMBED)               \
-    X(sample, EBRO_OP_SAMPLE)             \
-    X(rms_norm, EBRO_OP_RMS_NORM)         \
-    X(linear, EBRO_OP_LINEAR)             \
-    X(act_mul, EBRO_OP_ACT_MUL)           \
-    X(kda_conv, EBRO_OP_KDA_CONV)         \
-    X(kda_prep, EBRO_OP_KDA_PREP)         \
-    X(kda_recur, EBRO_OP_KDA_RECUR)       \
-    X(kda_step, EBRO_OP_KDA_STEP)         \
-    X(mla_append, EBRO_OP_MLA_APPEND)     \
-    X(mla_prefill, EBRO_OP_MLA_PREFILL)   \
-    X(mla_decode, EBRO_OP_MLA_DECODE)     \
-    X(moe_route, EBRO_OP_MOE_ROUTE)       \
-    X(moe_experts, EBRO_OP_MOE_EXPERTS)   \
-    X(attn_res_mix, EBRO_OP_ATTN_RES_MIX) \
-    X(state_copy, EBRO_OP_STATE_COPY)     \
-    X(rows_copy, EBRO_OP_ROWS_COPY)
-
-#define FAKE_FUNCTIONS(name, number)                                                         \
+#define FAKE_FUNCTIONS(N, name)                                                              \
     static inline int32_t fake_##name(ebro_stream *s, const ebro_##name##_args *a,           \
                                       ebro_error *err) {                                     \
-        return fake_record(s, number, a, sizeof *a, err);                                    \
+        return fake_record(s, EBRO_OP_##N, a, sizeof *a, err);                               \
     }                                                                                        \
     static inline int32_t call_##name(struct eb_stream *s, const void *a, ebro_error *err) { \
         return eb_op_##name(s, a, err);                                                      \
@@ -97,30 +63,30 @@ static inline uint64_t fake_scratch_bytes(ebro_dev *dev, ebro_op op, const void 
     static inline void drop_##name(ebro_backend *be) {                                       \
         be->name = NULL;                                                                     \
     }
-#define FAKE_MEMBER(name, number) .name = fake_##name,
-#define FAKE_CALL(name, number) [number] = call_##name,
-#define FAKE_DROP(name, number) [number] = drop_##name,
+#define FAKE_MEMBER(N, name) .name = fake_##name,
+#define FAKE_CALL(N, name) [EBRO_OP_##N] = call_##name,
+#define FAKE_DROP(N, name) [EBRO_OP_##N] = drop_##name,
 
-FAKE_OPS(FAKE_FUNCTIONS)
+EBRO_OPS(FAKE_FUNCTIONS)
 
 static inline ebro_backend fake_table(void) {
     return (ebro_backend){.size = sizeof(ebro_backend),
                           .abi = EBRO_BACKEND_ABI,
                           .name = "fake",
                           .scratch_bytes = fake_scratch_bytes,
-                          FAKE_OPS(FAKE_MEMBER)};
+                          EBRO_OPS(FAKE_MEMBER)};
 }
 
 /* The validated call of an op. */
 static inline int32_t fake_call(ebro_op op, struct eb_stream *s, const void *a, ebro_error *err) {
     static int32_t (*const calls[EBRO_N_OPS])(struct eb_stream *, const void *,
-                                              ebro_error *) = {FAKE_OPS(FAKE_CALL)};
+                                              ebro_error *) = {EBRO_OPS(FAKE_CALL)};
     return calls[op](s, a, err);
 }
 
 /* Takes the op out of a table. */
 static inline void fake_drop(ebro_op op, ebro_backend *be) {
-    static void (*const drops[EBRO_N_OPS])(ebro_backend *) = {FAKE_OPS(FAKE_DROP)};
+    static void (*const drops[EBRO_N_OPS])(ebro_backend *) = {EBRO_OPS(FAKE_DROP)};
     drops[op](be);
 }
 

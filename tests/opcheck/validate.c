@@ -443,33 +443,13 @@ static const struct test_case {
     const struct mutation *mutations;
     size_t n_mutations;
 } cases[] = {
-#define CASE(member, number) CASE_OF(member, member, number)
-#define CASE_OF(variant, member, number)                                         \
-    {                                                                            \
-#variant, number, good_##variant, sizeof(ebro_##member##_args), variant, \
-            sizeof variant / sizeof variant[0]                                   \
-    }
-    CASE(embed, EBRO_OP_EMBED),
-    CASE(sample, EBRO_OP_SAMPLE),
-    CASE(rms_norm, EBRO_OP_RMS_NORM),
-    CASE(linear, EBRO_OP_LINEAR),
-    CASE_OF(linear_mxfp4, linear, EBRO_OP_LINEAR),
-    CASE_OF(linear_batch, linear, EBRO_OP_LINEAR),
-    CASE(act_mul, EBRO_OP_ACT_MUL),
-    CASE(kda_conv, EBRO_OP_KDA_CONV),
-    CASE(kda_prep, EBRO_OP_KDA_PREP),
-    CASE(kda_recur, EBRO_OP_KDA_RECUR),
-    CASE(kda_step, EBRO_OP_KDA_STEP),
-    CASE(mla_append, EBRO_OP_MLA_APPEND),
-    CASE(mla_prefill, EBRO_OP_MLA_PREFILL),
-    CASE(mla_decode, EBRO_OP_MLA_DECODE),
-    CASE(moe_route, EBRO_OP_MOE_ROUTE),
-    CASE(moe_experts, EBRO_OP_MOE_EXPERTS),
-    CASE(attn_res_mix, EBRO_OP_ATTN_RES_MIX),
-    CASE(state_copy, EBRO_OP_STATE_COPY),
-    CASE(rows_copy, EBRO_OP_ROWS_COPY),
-    CASE_OF(rows_copy_listed, rows_copy, EBRO_OP_ROWS_COPY),
-};
+#define CASE(N, member) CASE_OF(N, member, member)
+#define CASE_OF(N, variant, member)                \
+    {#variant,       EBRO_OP_##N,                  \
+     good_##variant, sizeof(ebro_##member##_args), \
+     variant,        sizeof variant / sizeof variant[0]},
+    EBRO_OPS(CASE) CASE_OF(LINEAR, linear_mxfp4, linear) CASE_OF(LINEAR, linear_batch, linear)
+        CASE_OF(ROWS_COPY, rows_copy_listed, rows_copy)};
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
 /* A device, a stream and a good call. */

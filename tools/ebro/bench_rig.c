@@ -288,40 +288,11 @@ int32_t eb_rig_call(struct eb_rig *r, ebro_op op, const void *args) {
     struct eb_stream *s = &r->stream;
     ebro_error *err = &r->err;
     switch (op) {
-        case EBRO_OP_EMBED:
-            return eb_op_embed(s, args, err);
-        case EBRO_OP_SAMPLE:
-            return eb_op_sample(s, args, err);
-        case EBRO_OP_RMS_NORM:
-            return eb_op_rms_norm(s, args, err);
-        case EBRO_OP_LINEAR:
-            return eb_op_linear(s, args, err);
-        case EBRO_OP_ACT_MUL:
-            return eb_op_act_mul(s, args, err);
-        case EBRO_OP_KDA_CONV:
-            return eb_op_kda_conv(s, args, err);
-        case EBRO_OP_KDA_PREP:
-            return eb_op_kda_prep(s, args, err);
-        case EBRO_OP_KDA_RECUR:
-            return eb_op_kda_recur(s, args, err);
-        case EBRO_OP_KDA_STEP:
-            return eb_op_kda_step(s, args, err);
-        case EBRO_OP_MLA_APPEND:
-            return eb_op_mla_append(s, args, err);
-        case EBRO_OP_MLA_PREFILL:
-            return eb_op_mla_prefill(s, args, err);
-        case EBRO_OP_MLA_DECODE:
-            return eb_op_mla_decode(s, args, err);
-        case EBRO_OP_MOE_ROUTE:
-            return eb_op_moe_route(s, args, err);
-        case EBRO_OP_MOE_EXPERTS:
-            return eb_op_moe_experts(s, args, err);
-        case EBRO_OP_ATTN_RES_MIX:
-            return eb_op_attn_res_mix(s, args, err);
-        case EBRO_OP_STATE_COPY:
-            return eb_op_state_copy(s, args, err);
-        case EBRO_OP_ROWS_COPY:
-            return eb_op_rows_copy(s, args, err);
+#define CALL(N, name) \
+    case EBRO_OP_##N: \
+        return eb_op_##name(s, args, err);
+        EBRO_OPS(CALL)
+#undef CALL
         default:
             r->err = (ebro_error){EBRO_INTERNAL, "a benchmark of no op"};
             return EBRO_INTERNAL;

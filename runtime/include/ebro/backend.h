@@ -501,25 +501,31 @@ typedef struct ebro_copy_args {
     uint64_t bytes;
 } ebro_copy_args;
 
+/* Every op, once for all: X(N, name) for EBRO_OP_N, struct ebro_<name>_args and the table's entry
+ * <name>. New ones go to the end. */
+#define EBRO_OPS(X)               \
+    X(EMBED, embed)               \
+    X(SAMPLE, sample)             \
+    X(RMS_NORM, rms_norm)         \
+    X(LINEAR, linear)             \
+    X(ACT_MUL, act_mul)           \
+    X(KDA_CONV, kda_conv)         \
+    X(KDA_PREP, kda_prep)         \
+    X(KDA_RECUR, kda_recur)       \
+    X(KDA_STEP, kda_step)         \
+    X(MLA_APPEND, mla_append)     \
+    X(MLA_PREFILL, mla_prefill)   \
+    X(MLA_DECODE, mla_decode)     \
+    X(MOE_ROUTE, moe_route)       \
+    X(MOE_EXPERTS, moe_experts)   \
+    X(ATTN_RES_MIX, attn_res_mix) \
+    X(STATE_COPY, state_copy)     \
+    X(ROWS_COPY, rows_copy)
+
 typedef enum ebro_op {
-    EBRO_OP_EMBED,
-    EBRO_OP_SAMPLE,
-    EBRO_OP_RMS_NORM,
-    EBRO_OP_LINEAR,
-    EBRO_OP_ACT_MUL,
-    EBRO_OP_KDA_CONV,
-    EBRO_OP_KDA_PREP,
-    EBRO_OP_KDA_RECUR,
-    EBRO_OP_KDA_STEP,
-    EBRO_OP_MLA_APPEND,
-    EBRO_OP_MLA_PREFILL,
-    EBRO_OP_MLA_DECODE,
-    EBRO_OP_MOE_ROUTE,
-    EBRO_OP_MOE_EXPERTS,
-    EBRO_OP_ATTN_RES_MIX,
-    EBRO_OP_STATE_COPY,
-    EBRO_OP_ROWS_COPY,
-    EBRO_N_OPS
+#define EBRO_OP_NUMBER(N, name) EBRO_OP_##N,
+    EBRO_OPS(EBRO_OP_NUMBER) EBRO_N_OPS
+#undef EBRO_OP_NUMBER
 } ebro_op;
 
 /* ---- the table -------------------------------------------------------------------------- */
@@ -581,24 +587,12 @@ typedef struct ebro_backend {
      * numbers; memory references may be absent. args: the op's argument struct. */
     uint64_t (*scratch_bytes)(ebro_dev *dev, ebro_op op, const void *args);
 
-    int32_t (*embed)(ebro_stream *s, const ebro_embed_args *a, ebro_error *err);
-    int32_t (*sample)(ebro_stream *s, const ebro_sample_args *a, ebro_error *err);
-    int32_t (*rms_norm)(ebro_stream *s, const ebro_rms_norm_args *a, ebro_error *err);
-    int32_t (*linear)(ebro_stream *s, const ebro_linear_args *a, ebro_error *err);
-    int32_t (*act_mul)(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err);
-    int32_t (*kda_conv)(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err);
-    int32_t (*kda_prep)(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err);
-    int32_t (*kda_recur)(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *err);
-    int32_t (*kda_step)(ebro_stream *s, const ebro_kda_step_args *a,
-                        ebro_error *err); /* optional */
-    int32_t (*mla_append)(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err);
-    int32_t (*mla_prefill)(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err);
-    int32_t (*mla_decode)(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err);
-    int32_t (*moe_route)(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err);
-    int32_t (*moe_experts)(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err);
-    int32_t (*attn_res_mix)(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err);
-    int32_t (*state_copy)(ebro_stream *s, const ebro_state_copy_args *a, ebro_error *err);
-    int32_t (*rows_copy)(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err);
+    /* The ops: int32_t (*embed)(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) and so
+     * on, in the order of EBRO_OPS. Optional: kda_step. */
+#define EBRO_OP_ENTRY(N, name) \
+    int32_t (*name)(ebro_stream * s, const ebro_##name##_args *a, ebro_error *err);
+    EBRO_OPS(EBRO_OP_ENTRY)
+#undef EBRO_OP_ENTRY
 } ebro_backend;
 
 /* The one symbol. `abi` is the runtime's EBRO_BACKEND_ABI. A module built for another number
