@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "engine/engine.h"
+#include "tests/harness/devices.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
@@ -29,7 +30,7 @@ static int set_up(void **state) {
     print_message("seed %llu\n", (unsigned long long)f.rng.s);
     ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&ro, &f.rt, &err), &err);
-    test_ok(ebro_device_open(f.rt, "cpu", &f.device, &err), &err);
+    test_ok(ebro_device_open(f.rt, test_device(), &f.device, &err), &err);
     f.files = micro_make(&micro_cases[0].spec);
     ebro_model_options mo = {.size = sizeof mo, .files = f.files.files, .n_files = f.files.n};
     test_ok(ebro_model_open(f.rt, &mo, &f.model, &err), &err);
@@ -148,35 +149,41 @@ static uint32_t length(uint32_t k) {
     return lengths[k % 8] + k / 8;
 }
 
-/* Prompts of all lengths beside each other, 1, 8 and 32 at once, in plain and strict mode. */
-static void beside_others(void **state) {
-    struct fixture *f = *state;
+/* Prompts of all lengths beside each other, 2, 8 and 32 at once. */
+static void check_beside_others(struct fixture *f, int32_t strict) {
     static const uint32_t counts[] = {2, 8, MOST};
-    for (int strict = 0; strict < 2; strict++) {
-        for (size_t c = 0; c < 3; c++) {
-            uint32_t n_seqs = counts[c];
-            ebro_engine_options o = usual(n_seqs);
-            o.strict = strict;
-            ebro_engine *e = open_engine(f, &o);
-            ebro_seq *seqs[MOST];
-            int32_t ids[MOST][400], out[MOST * N_NEW], solo[N_NEW];
-            for (uint32_t k = 0; k < n_seqs; k++) {
-                random_ids(f, ids[k], length(k));
-                seqs[k] = start(e, ids[k], length(k));
-            }
-            generate(e, seqs, n_seqs, N_NEW, out);
-            for (uint32_t k = 0; k < n_seqs; k++) {
-                float *want = alone(f, &o, ids[k], length(k), N_NEW, solo);
-                assert_memory_equal(out + k * N_NEW, solo, sizeof solo);
-                if (strict)
-                    assert_memory_equal(logits_of(seqs[k]), want, f->vocab * sizeof *want);
-                else
-                    close_to(logits_of(seqs[k]), want, f->vocab, "beside others");
-                free(want);
-            }
-            ebro_engine_close(&e);
+    for (size_t c = 0; c < 3; c++) {
+        uint32_t n_seqs = counts[c];
+        ebro_engine_options o = usual(n_seqs);
+        o.strict = strict;
+        ebro_engine *e = open_engine(f, &o);
+        ebro_seq *seqs[MOST];
+        int32_t ids[MOST][400], out[MOST * N_NEW], solo[N_NEW];
+        for (uint32_t k = 0; k < n_seqs; k++) {
+            random_ids(f, ids[k], length(k));
+            seqs[k] = start(e, ids[k], length(k));
         }
+        generate(e, seqs, n_seqs, N_NEW, out);
+        for (uint32_t k = 0; k < n_seqs; k++) {
+            float *want = alone(f, &o, ids[k], length(k), N_NEW, solo);
+            assert_memory_equal(out + k * N_NEW, solo, sizeof solo);
+            if (strict)
+                assert_memory_equal(logits_of(seqs[k]), want, f->vocab * sizeof *want);
+            else
+                close_to(logits_of(seqs[k]), want, f->vocab, "beside others");
+            free(want);
+        }
+        ebro_engine_close(&e);
     }
+}
+
+static void beside_others(void **state) {
+    check_beside_others(*state, 0);
+}
+
+static void beside_others_strict(void **state) {
+    test_device_needs(EBRO_CAP_STRICT);
+    check_beside_others(*state, 1);
 }
 
 /* Four equal prompts: one answer. Then one leaves, and the gap changes nothing. */
@@ -273,8 +280,8 @@ static void histories(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(beside_others),
-                                       cmocka_unit_test(equal_prompts_and_gaps),
-                                       cmocka_unit_test(histories)};
-    return cmocka_run_group_tests_name("engine/batch", tests, set_up, tear_down);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beside_others), cmocka_unit_test(beside_others_strict),
+        cmocka_unit_test(equal_prompts_and_gaps), cmocka_unit_test(histories)};
+    return test_on_devices("engine/batch", tests, set_up, tear_down);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/devices.h"
 #include "tests/harness/test.h"
 
 /* A float32 forward lands near 1e-6. The bound leaves room for other orders of summation, and is
@@ -28,8 +29,7 @@ static void open_setup(struct setup *s, const char *name, const char *folder) {
     snprintf(s->name, sizeof s->name, "%s", name);
     ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&ro, &s->rt, &err), &err);
-    const char *device = getenv("EBRO_TEST_DEVICE");
-    test_ok(ebro_device_open(s->rt, device != NULL ? device : "CPU", &s->device, &err), &err);
+    test_ok(ebro_device_open(s->rt, test_device(), &s->device, &err), &err);
     ebro_model_options mo = {.size = sizeof mo, .path = folder};
     test_ok(ebro_model_open(s->rt, &mo, &s->model, &err), &err);
     snprintf(path, sizeof path, "%s.safetensors", name);
@@ -253,5 +253,5 @@ int main(void) {
         cmocka_unit_test(k3_cache_dtypes), cmocka_unit_test(linear_greedy),
         cmocka_unit_test(linear_chunks),   cmocka_unit_test(linear_cache_dtypes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_on_devices("engine/golden", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "tests/harness/devices.h"
 #include "tests/harness/reference.h"
 #include "tests/harness/test.h"
 
@@ -80,7 +81,7 @@ static void every_switch(void **state) {
     for (int i = 0; i < N_TOKENS; i++) ids[i] = (int32_t)(test_u64(&rng) % MICRO_RANKS);
     ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&ro, &rt, &err), &err);
-    test_ok(ebro_device_open(rt, "CPU", &device, &err), &err);
+    test_ok(ebro_device_open(rt, test_device(), &device, &err), &err);
     size_t checked = 0;
     for (size_t i = 0; i < n_micro_cases; i++) {
         /* The reference reads one file, and packed experts only. */
@@ -95,5 +96,5 @@ static void every_switch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_switch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_on_devices("engine/micro", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "engine/engine.h"
+#include "tests/harness/devices.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
@@ -29,7 +30,7 @@ static int set_up(void **state) {
     print_message("seed %llu\n", (unsigned long long)f.rng.s);
     ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
     test_ok(ebro_runtime_open(&ro, &f.rt, &err), &err);
-    test_ok(ebro_device_open(f.rt, "cpu", &f.device, &err), &err);
+    test_ok(ebro_device_open(f.rt, test_device(), &f.device, &err), &err);
     f.files = micro_make(&micro_cases[0].spec);
     ebro_model_options mo = {.size = sizeof mo, .files = f.files.files, .n_files = f.files.n};
     test_ok(ebro_model_open(f.rt, &mo, &f.model, &err), &err);
@@ -256,5 +257,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(second_turn),
                                        cmocka_unit_test(other_endings),
                                        cmocka_unit_test(little_memory), cmocka_unit_test(cycles)};
-    return cmocka_run_group_tests_name("engine/reuse", tests, set_up, tear_down);
+    return test_on_devices("engine/reuse", tests, set_up, tear_down);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "tests/harness/devices.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
@@ -27,13 +28,17 @@ static void result_free(struct result *r) {
     free(r->rows);
 }
 
-static const char *block(const struct ebro_engine *e, uint32_t number) {
+/* Bytes of a block, which may lie where the host cannot see them. */
+static void read_block(struct ebro_engine *e, uint32_t number, size_t offset, uint8_t *to,
+                       size_t n) {
+    ebro_error err;
     ebro_span s = eb_block_span(e, number);
-    return (const char *)s.mem->host + s.offset;
+    s.offset += offset;
+    test_ok(eb_download(&e->stream, to, s, n, &err), &err);
 }
 
 /* The latent rows of all layers and tokens, in order. */
-static void copy_rows(const struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
+static void copy_rows(struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
     const struct eb_layout *l = &e->layout;
     size_t row = (size_t)l->shape.row_elements * sizeof(float);
     r->row_bytes = row * l->shape.n_mla_layers * N_TOKENS;
@@ -42,30 +47,24 @@ static void copy_rows(const struct ebro_engine *e, const struct ebro_seq *s, str
     for (uint32_t i = 0; i < l->shape.n_mla_layers; i++) {
         for (uint32_t t = 0; t < N_TOKENS; t++, to += row) {
             size_t in_page = t % l->page_tokens;
-            memcpy(
-                to,
-                block(e, s->mem->pages[t / l->page_tokens]) + (i * l->page_tokens + in_page) * row,
-                row);
+            read_block(e, s->mem->pages[t / l->page_tokens], (i * l->page_tokens + in_page) * row,
+                       to, row);
         }
     }
 }
 
 /* The units of a slot, without the room between them. */
-static void copy_state(const struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
+static void copy_state(struct ebro_engine *e, const struct ebro_seq *s, struct result *r) {
     const struct eb_layout *l = &e->layout;
     r->state_bytes = l->state_bytes;
     r->state = malloc(r->state_bytes);
     uint8_t *to = r->state;
     for (uint32_t i = 0; i < l->shape.n_kda_layers * l->shape.kda_heads; i++, to += l->head_bytes)
-        memcpy(to,
-               block(e, s->mem->state->blocks[i / l->heads_per_block]) +
-                   i % l->heads_per_block * l->head_bytes,
-               l->head_bytes);
+        read_block(e, s->mem->state->blocks[i / l->heads_per_block],
+                   i % l->heads_per_block * l->head_bytes, to, l->head_bytes);
     for (uint32_t i = 0; i < 3 * l->shape.n_kda_layers; i++, to += l->window_bytes)
-        memcpy(to,
-               block(e, s->mem->state->blocks[l->head_blocks + i / l->windows_per_block]) +
-                   i % l->windows_per_block * l->window_bytes,
-               l->window_bytes);
+        read_block(e, s->mem->state->blocks[l->head_blocks + i / l->windows_per_block],
+                   i % l->windows_per_block * l->window_bytes, to, l->window_bytes);
 }
 
 static struct result run(ebro_model *model, ebro_device *device, uint32_t chunk,
@@ -111,7 +110,7 @@ static void every_split_of(ebro_runtime *rt, const char *name, const ebro_model_
     ebro_model *model = NULL;
     struct result first = {0};
     print_message("%s\n", name);
-    test_ok(ebro_device_open(rt, "cpu", &device, &err), &err);
+    test_ok(ebro_device_open(rt, test_device(), &device, &err), &err);
     test_ok(ebro_model_open(rt, o, &model, &err), &err);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         for (size_t j = 0; j < sizeof splits / sizeof splits[0]; j++) {
@@ -151,6 +150,7 @@ static void random_ids(int32_t *ids, uint32_t n) {
 
 static void micro_models(void **state) {
     (void)state;
+    test_device_needs(EBRO_CAP_STRICT);
     int32_t ids[N_TOKENS];
     ebro_runtime *rt = open_runtime();
     random_ids(ids, MICRO_RANKS);
@@ -165,6 +165,7 @@ static void micro_models(void **state) {
 
 static void demo_model(void **state) {
     (void)state;
+    test_device_needs(EBRO_CAP_STRICT);
     int32_t ids[N_TOKENS];
     ebro_runtime *rt = open_runtime();
     random_ids(ids, 4096);
@@ -183,10 +184,9 @@ static void refusals(void **state) {
     ebro_model_options mo = {.size = sizeof mo, .path = test_demo_dir()};
     ebro_device_options plain = {.size = sizeof plain, .caps_mask = EBRO_CAP_STRICT};
     test_ok(ebro_model_open(rt, &mo, &model, &err), &err);
-    test_ok(eb_device_open(rt, "cpu", &plain, &device, &err), &err);
+    test_ok(eb_device_open(rt, test_device(), &plain, &device, &err), &err);
     ebro_engine_options o = {.size = sizeof o, .cache_dtype = -1, .strict = 1};
-    test_fails(ebro_engine_open(model, device, &o, &e, &err), EBRO_UNSUPPORTED, &err,
-               "strict: CPU");
+    test_fails(ebro_engine_open(model, device, &o, &e, &err), EBRO_UNSUPPORTED, &err, "strict: ");
     assert_null(e);
     o.prefill_form = EBRO_MLA_EXPANDED;
     test_fails(ebro_engine_open(model, device, &o, &e, &err), EBRO_INVALID, &err, "expanded");
@@ -202,5 +202,5 @@ int main(void) {
         cmocka_unit_test(demo_model),
         cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_on_devices("engine/strict", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/devices.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
@@ -68,7 +69,7 @@ static void check_model(const ebro_model_options *mo, const char *name, int32_t 
     for (size_t i = 0; i < sizeof thread_counts / sizeof thread_counts[0]; i++) {
         ebro_device_settings s = {.size = sizeof s, .n_threads = thread_counts[i]};
         ebro_device *device = NULL;
-        test_ok(ebro_device_open_with(rt, "cpu", &s, &device, &err), &err);
+        test_ok(ebro_device_open_with(rt, test_device(), &s, &device, &err), &err);
         struct logits got = run(model, device, strict, ids);
         if (i == 0) {
             want = got;
@@ -90,29 +91,51 @@ static struct test_rng new_rng(void) {
     return r;
 }
 
-static void every_operator(void **state) {
-    (void)state;
+/* Every second model, so that both modes see half of them. */
+static void check_operators(bool strict) {
     struct test_rng rng = new_rng();
-    for (size_t i = 0; i < n_micro_cases; i++) {
+    for (size_t i = strict ? 1 : 0; i < n_micro_cases; i += 2) {
         struct micro_files files = micro_make(&micro_cases[i].spec);
         ebro_model_options o = {.size = sizeof o, .files = files.files, .n_files = files.n};
-        check_model(&o, micro_cases[i].name, MICRO_RANKS, i % 2 == 1, &rng);
+        check_model(&o, micro_cases[i].name, MICRO_RANKS, strict, &rng);
         micro_files_free(&files);
     }
 }
 
-static void demo(void **state) {
+static void every_operator(void **state) {
     (void)state;
+    check_operators(false);
+}
+
+static void every_operator_strict(void **state) {
+    (void)state;
+    test_device_needs(EBRO_CAP_STRICT);
+    check_operators(true);
+}
+
+static void check_demo(bool strict) {
     struct test_rng rng = new_rng();
     ebro_model_options o = {.size = sizeof o, .path = test_demo_dir()};
-    check_model(&o, "demo", 4096, false, &rng);
-    check_model(&o, "demo", 4096, true, &rng);
+    check_model(&o, "demo", 4096, strict, &rng);
+}
+
+static void demo(void **state) {
+    (void)state;
+    check_demo(false);
+}
+
+static void demo_strict(void **state) {
+    (void)state;
+    test_device_needs(EBRO_CAP_STRICT);
+    check_demo(true);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operator),
+        cmocka_unit_test(every_operator_strict),
         cmocka_unit_test(demo),
+        cmocka_unit_test(demo_strict),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_on_devices("engine/threads", tests, NULL, NULL);
 }

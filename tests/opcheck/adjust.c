@@ -161,5 +161,5 @@ int main(void) {
         cmocka_unit_test_teardown(draws_match_adjusted_logits, rig_reset),
         cmocka_unit_test_teardown(extremes, rig_reset),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return rig_run("opcheck/adjust", tests);
 }

@@ -561,5 +561,5 @@ int main(void) {
         CASE(norm_extremes), CASE(act_random),     CASE(act_golden),    CASE(act_extremes),
         CASE(mix_golden),    CASE(mix_random),     CASE(state_copy),    CASE(rows_copy),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return rig_run("opcheck/general", tests);
 }

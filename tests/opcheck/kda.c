@@ -262,15 +262,11 @@ static void long_run(void **state) {
     }
 }
 
-static int run(void) {
+int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(lengths_64), CASE(lengths_128), CASE(odd_dims), CASE(even_gates), CASE(uneven_gates),
         CASE(hard_betas), CASE(layout),      CASE(plans),    CASE(cuts),       CASE(long_run),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
-
-int main(void) {
-    return seq_each_device(run);
+    return rig_run("opcheck/kda", tests);
 }

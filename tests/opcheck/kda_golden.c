@@ -92,14 +92,10 @@ static void bounded(void **state) {
     run_file("op_kda_lower.safetensors", EBRO_GATE_BOUNDED);
 }
 
-static int run(void) {
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(softplus, rig_reset),
         cmocka_unit_test_teardown(bounded, rig_reset),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
-
-int main(void) {
-    return seq_each_device(run);
+    return rig_run("opcheck/kda_golden", tests);
 }

@@ -311,15 +311,11 @@ static void step_long_run(void **state) {
     }
 }
 
-static int run(void) {
+int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(conv),        CASE(step_plans),   CASE(step_extremes),
         CASE(step_splits), CASE(step_company), CASE(step_long_run),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
-
-int main(void) {
-    return seq_each_device(run);
+    return rig_run("opcheck/kda_step", tests);
 }

@@ -324,15 +324,11 @@ static void decode_alone(void **state) {
     }
 }
 
-static int run(void) {
+int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(golden),       CASE(random_calls), CASE(every_context), CASE(merged),
         CASE(nothing_seen), CASE(large_scores), CASE(decode_alone),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
-
-int main(void) {
-    return seq_each_device(run);
+    return rig_run("opcheck/mla", tests);
 }

@@ -201,12 +201,8 @@ static void read_back(void **state) {
     }
 }
 
-static int run(void) {
+int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {CASE(append), CASE(far_away), CASE(read_back)};
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
-}
-
-int main(void) {
-    return seq_each_device(run);
+    return rig_run("opcheck/mla_append", tests);
 }

@@ -357,5 +357,5 @@ int main(void) {
         CASE(route_golden),   CASE(route_random),   CASE(route_broken),
         CASE(experts_random), CASE(experts_splits),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return rig_run("opcheck/moe", tests);
 }

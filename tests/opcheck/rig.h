@@ -1,5 +1,5 @@
-/* rig.h: what the op tests share: an open device, guarded and poisoned buffers, and random weights
- * with their float64 values. One rig per program.
+/* rig.h: what the op tests share: a device of the group's (rig_run), open, guarded and poisoned
+ * buffers, and random weights with their float64 values. One rig per program.
  *
  * Every buffer is filled with 0xff bytes (NaN as f32) before use and has a guard band on each side:
  * a read outside gives NaN, a write outside is found by rig_get. */
@@ -14,12 +14,12 @@
 #include <string.h>
 
 #include "ops/ops.h"
+#include "tests/harness/devices.h"
 #include "tests/harness/test.h"
 
 enum { RIG_GUARD = 256, RIG_MAX_MEMS = 4096 };
 
 static struct rig {
-    const char *name; /* of the device; NULL: "CPU" */
     ebro_runtime *rt;
     ebro_device *device;
     struct eb_stream s;
@@ -37,8 +37,7 @@ static inline int rig_setup(void **state) {
     const char *mask = getenv("EBRO_TEST_CAPS_MASK"); /* to see a slower rung */
     ebro_device_settings settings = {.size = sizeof settings,
                                      .caps_mask = mask ? strtoull(mask, NULL, 0) : 0};
-    test_ok(ebro_device_open_with(rig.rt, rig.name ? rig.name : "CPU", &settings, &rig.device,
-                                  &rig.err),
+    test_ok(ebro_device_open_with(rig.rt, test_device(), &settings, &rig.device, &rig.err),
             &rig.err);
     test_ok(eb_stream_open(rig.device, &rig.s, &rig.err), &rig.err);
     rig.rng.s = test_seed();
@@ -61,6 +60,10 @@ static inline int rig_teardown(void **state) {
     ebro_runtime_close(&rig.rt);
     return 0;
 }
+
+/* What main() returns: runs the tests, an array, on every device that computes. A test gives back
+ * what it made by rig_reset as its teardown. */
+#define rig_run(name, tests) test_on_devices((name), (tests), rig_setup, rig_teardown)
 
 /* Host memory until the end of the test. */
 static inline void *rig_host(uint64_t n, uint64_t size) {

@@ -229,5 +229,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(greedy), CASE(not_finite), CASE(random_rows), CASE(distribution), CASE(large),
     };
-    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+    return rig_run("opcheck/sample", tests);
 }

@@ -1,35 +1,10 @@
-/* seq_rig.h: what the tests of KDA and MLA add to rig.h: all devices in turn, rows of sequences,
- * and states scattered over blocks in random order, where every byte that an op has no business
- * with is compared with what it was. */
+/* seq_rig.h: what the tests of KDA and MLA add to rig.h: rows of sequences, and states scattered
+ * over blocks in random order, where every byte that an op has no business with is compared with
+ * what it was. */
 #ifndef EB_TEST_SEQ_RIG_H
 #define EB_TEST_SEQ_RIG_H
 
 #include "tests/opcheck/rig.h"
-
-/* Runs a group of tests once for every device but the null one, whose ops compute nothing. */
-static inline int seq_each_device(int (*run)(void)) {
-    static ebro_device_info infos[32];
-    ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
-    ebro_runtime *rt = NULL;
-    ebro_error err = {0};
-    uint32_t n = 0, n_run = 0;
-    int failed = 0;
-    if (ebro_runtime_open(&options, &rt, &err) != EBRO_OK ||
-        ebro_device_list(rt, infos, 32, &n, &err) != EBRO_OK) {
-        fprintf(stderr, "no list of devices: %s\n", err.text);
-        return 1;
-    }
-    ebro_runtime_close(&rt);
-    for (uint32_t i = 0; i < n && i < 32; i++) {
-        if (strcmp(infos[i].backend, "null") == 0) continue;
-        printf("device %s\n", infos[i].name);
-        rig.name = infos[i].name;
-        failed += run();
-        n_run++;
-    }
-    if (n_run == 0) fprintf(stderr, "no device to test\n");
-    return failed > 0 || n_run == 0;
-}
 
 /* What was made since a mark is given back before the test ends: loops over many shapes. */
 struct seq_mark {

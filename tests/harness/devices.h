@@ -1,0 +1,26 @@
+/* devices.h: runs a group of tests on every device that computes, so that a new backend is tested
+ * by being there. Devices of the null backend compute nothing and are left out. The CPU must always
+ * be there; EBRO_TEST_DEVICE, a device's name, limits all to that one, EBRO_TEST_FILTER to
+ * the tests whose name fits a pattern ("norm*"). */
+#ifndef EB_TEST_DEVICES_H
+#define EB_TEST_DEVICES_H
+
+#include "ebro/backend.h"
+#include "tests/harness/test.h"
+
+/* Runs the group, an array of struct CMUnitTest, once for each of these devices, as "NAME on
+ * DEVICE". Returns the exit code of the program. */
+#define test_on_devices(name, tests, setup, teardown) \
+    test_group_on_devices((name), (tests), sizeof(tests) / sizeof((tests)[0]), (setup), (teardown))
+int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
+                          CMFixtureFunction setup, CMFixtureFunction teardown);
+
+/* The device that the running group is for. */
+const char *test_device(void);
+
+/* Skips the running test, saying why, where that device lacks a capability (EBRO_CAP_*) of this
+ * name. For the start of a test, which leaves here without cleaning up. */
+#define test_device_needs(cap) test_device_needs_named((cap), #cap)
+void test_device_needs_named(uint64_t cap, const char *name);
+
+#endif
