@@ -45,7 +45,12 @@ component() {
 }
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[^=]*=//p' "$BUILD/CMakeCache.txt")
 config=$(sed -n 's/^CMAKE_BUILD_TYPE:[^=]*=//p' "$BUILD/CMakeCache.txt" | tr '[:upper:]' '[:lower:]')
-component runtime "$libdir/libebro.so.$version" "$libdir/libebro.so.0" "$libdir/ebro_cpu.so" \
+modules=()
+for module in "$BUILD"/ebro_*.so; do
+    module=$(basename "$module")
+    [ "$module" = ebro_null.so ] || modules+=("$libdir/$module")
+done
+component runtime "$libdir/libebro.so.$version" "$libdir/libebro.so.0" "${modules[@]}" \
     share/doc/ebro/LICENSE
 component program bin/ebro share/doc/ebro/demo-model/{README.md,THIRD_PARTY}
 component development include/ebro/{ebro,backend}.h "$libdir/libebro.so" "$libdir/libebro.a" \
