@@ -39,10 +39,7 @@ int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
     eb_prefix_open(&m->prefix, alloc, &m->blocks, &m->slots,
                    layout->row_bytes == 0 ? 0 : layout->page_tokens,
                    options->max_noted != 0 ? options->max_noted : USUAL_NOTED);
-    /* Three quarters of what could hold snapshots at all. */
-    uint64_t slots = limit / (layout->slot_blocks + 1u);
-    eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens,
-                   (uint32_t)(slots * 3 / 4));
+    eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens);
     return EBRO_OK;
 }
 

@@ -59,7 +59,7 @@ static double recompute_seconds(const struct eb_policy *p, double from, double t
     return (to - from) * (p->per_token + p->per_row * (from + to) / 2);
 }
 
-/* Seconds saved per block: the snapshot's own blocks and the pages since the one above it. */
+/* Seconds saved per block, of a snapshot and the pages of the `tokens` tokens before it. */
 static double density(const struct eb_policy *p, uint32_t tokens, uint32_t position) {
     double blocks = (double)p->slot_blocks + (double)tokens / p->page_tokens + 1.0;
     return recompute_seconds(p, (double)(position - tokens), position) / blocks;
@@ -70,9 +70,13 @@ static double lru_score(struct eb_policy *p, const struct eb_node *node) {
     return (double)++p->clock;
 }
 
+/* Of the snapshots above, those known to be shared will still be there when this one is missed. */
 static double cost_score(struct eb_policy *p, const struct eb_node *node) {
-    uint32_t end = eb_node_end(node);
-    return p->age + density(p, end - eb_node_base(node), end) * (1.0 + node->hits);
+    uint32_t end = eb_node_end(node), base = 0;
+    for (const struct eb_node *n = node->parent; base == 0 && n != NULL; n = n->parent) {
+        if (n->snapshot != NULL && n->segment == EB_PROTECTED) base = eb_node_end(n);
+    }
+    return p->age + density(p, end - base, end) * (1.0 + node->hits);
 }
 
 /* ---- the vtable --------------------------------------------------------------------------- */
@@ -82,28 +86,38 @@ static void enter(struct eb_policy *p, struct eb_node *n, int segment) {
     heap_add(&p->segments[segment], n);
 }
 
+/* Known to be of use to more than the sequence that it is from. */
+static bool is_shared(const struct eb_node *n) {
+    return (n->why & EB_KEEP_NAMED) != 0 || n->hits + ((n->why & EB_KEEP_JUNCTION) != 0) > 1;
+}
+
 static int32_t touch(struct eb_policy *p, struct eb_node *node, bool hit,
                      double (*score)(struct eb_policy *, const struct eb_node *), ebro_error *err) {
-    struct eb_heap *probation = &p->segments[EB_PROBATION], *safe = &p->segments[EB_PROTECTED];
-    bool known = node->heap_at < p->segments[node->segment].n &&
-                 p->segments[node->segment].at[node->heap_at] == node;
+    struct eb_heap *h = &p->segments[node->segment];
+    bool known = node->heap_at < h->n && h->at[node->heap_at] == node;
     if (!known) {
-        int32_t st = reserve(p, probation->n + safe->n + 1, err);
+        size_t n = p->segments[EB_PROBATION].n + p->segments[EB_PROTECTED].n;
+        int32_t st = reserve(p, n + 1, err);
         if (st != EBRO_OK) return st;
-    } else {
-        heap_remove(&p->segments[node->segment], node);
     }
     if (hit) node->hits++;
-    node->score = score(p, node);
-    enter(p, node, node->hits > 0 ? EB_PROTECTED : EB_PROBATION);
-    if (safe->n > p->protected_max) {
+    bool shared = is_shared(node);
+    if (known) heap_remove(h, node);
+    node->score = hit && !shared ? p->age : score(p, node);
+    enter(p, node, shared ? EB_PROTECTED : EB_PROBATION);
+    return EBRO_OK;
+}
+
+/* What leaves the protected segment must be used again to come back. Its score stays: an old one
+ * is the next to go. */
+static void demote(struct eb_policy *p) {
+    struct eb_heap *safe = &p->segments[EB_PROTECTED];
+    while (safe->n > 3 * (safe->n + p->segments[EB_PROBATION].n) / 4) {
         struct eb_node *out = safe->at[0];
         heap_remove(safe, out);
-        out->score = score(p, out);
         out->hits = 0;
         enter(p, out, EB_PROBATION);
     }
-    return EBRO_OK;
 }
 
 static int32_t lru_touch(struct eb_policy *p, struct eb_node *n, bool hit, ebro_error *err) {
@@ -115,38 +129,42 @@ static int32_t cost_touch(struct eb_policy *p, struct eb_node *n, bool hit, ebro
 }
 
 /* The newest is always worth the oldest. */
-static bool lru_admit(const struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
+static bool lru_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
                       uint32_t position, uint32_t blocks) {
     (void)p, (void)tokens, (void)position, (void)blocks;
     return victim->segment == EB_PROBATION;
 }
 
-static bool cost_admit(const struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
+static bool cost_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
                        uint32_t position, uint32_t blocks) {
-    (void)blocks;
-    return victim->segment == EB_PROBATION &&
-           p->age + density(p, tokens, position) >= victim->score;
+    (void)tokens, (void)blocks;
+    double score = p->age + density(p, position, position);
+    if (victim->segment == EB_PROBATION && score >= victim->score) return true;
+    p->age = score;
+    return false;
 }
 
-/* The head of the heap nearly always frees something; where it does not, all are looked at. */
-static struct eb_node *lowest(const struct eb_heap *h,
-                              bool (*frees)(const void *, const struct eb_node *),
-                              const void *user) {
-    if (h->n == 0) return NULL;
-    if (frees == NULL || frees(user, h->at[0])) return h->at[0];
-    struct eb_node *best = NULL;
-    for (size_t i = 1; i < h->n; i++) {
-        if ((best == NULL || h->at[i]->score < best->score) && frees(user, h->at[i]))
-            best = h->at[i];
+/* Looks below a node of the heap only where that one frees nothing: few do not. */
+static void search(const struct eb_heap *h, size_t i,
+                   bool (*frees)(const void *, const struct eb_node *), const void *user,
+                   struct eb_node **best) {
+    if (i >= h->n || (*best != NULL && h->at[i]->score >= (*best)->score)) return;
+    if (frees == NULL || frees(user, h->at[i])) {
+        *best = h->at[i];
+        return;
     }
-    return best;
+    search(h, 2 * i + 1, frees, user, best);
+    search(h, 2 * i + 2, frees, user, best);
 }
 
 static struct eb_node *victim(struct eb_policy *p,
                               bool (*frees)(const void *, const struct eb_node *),
                               const void *user) {
-    struct eb_node *n = lowest(&p->segments[EB_PROBATION], frees, user);
-    return n != NULL ? n : lowest(&p->segments[EB_PROTECTED], frees, user);
+    struct eb_node *best = NULL;
+    demote(p);
+    search(&p->segments[EB_PROBATION], 0, frees, user, &best);
+    if (best == NULL) search(&p->segments[EB_PROTECTED], 0, frees, user, &best);
+    return best;
 }
 
 static void forget(struct eb_policy *p, struct eb_node *node) {
@@ -175,12 +193,11 @@ static const struct eb_policy_vtable cost = {.name = "cost",
                                              .destroy = destroy};
 
 void eb_policy_open(struct eb_policy *p, enum eb_policy_kind kind, const struct eb_alloc *alloc,
-                    uint32_t slot_blocks, uint32_t page_tokens, uint32_t protected_max) {
+                    uint32_t slot_blocks, uint32_t page_tokens) {
     *p = (struct eb_policy){.call = kind == EB_POLICY_COST ? &cost : &lru,
                             .alloc = *alloc,
                             .slot_blocks = slot_blocks,
                             .page_tokens = page_tokens,
-                            .protected_max = protected_max > 0 ? protected_max : 1,
                             /* until the engine has measured: rows cost a little more with depth */
                             .per_token = 1e-3,
                             .per_row = 1e-7};

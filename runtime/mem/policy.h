@@ -2,11 +2,15 @@
  * and gives back a victim; it frees nothing itself.
  *
  * Both built-in policies keep two segments. A snapshot starts on probation and moves to the
- * protected segment when it is used; victims come from probation first. So ten thousand prompts
- * that nobody repeats cannot push out the one that everybody shares. The protected segment is
- * bounded: what it pushes out goes on probation again, so that new conversations find room. Within
- * a segment the lowest score goes first: the time of the last use (LRU), or the aging value of
- * GreedyDual-Size (Cao and Irani, 1997): seconds of recomputation saved per block held. */
+ * protected segment once it is known to be shared: at its second use, at its first where it lies at
+ * a junction, at once where the application asked for it. One use is no sign of that: a chat goes
+ * on from each of its turns once, and what was gone on from is the least likely to be used again.
+ * It becomes the next to go. Victims come from probation first: ten thousand prompts that nobody
+ * repeats cannot push out the one that everybody shares. When memory is short the protected segment
+ * is held to three quarters of all snapshots: what it loses goes on probation again, so that new
+ * conversations find room. Within a segment the lowest score goes first: the time of the last use
+ * (LRU), or the aging value of GreedyDual-Size (Cao and Irani, 1997): seconds of recomputation
+ * saved per block held. */
 #ifndef EB_POLICY_H
 #define EB_POLICY_H
 
@@ -28,8 +32,9 @@ struct eb_policy_vtable {
      * under the policy's care and must be forgotten. */
     int32_t (*touch)(struct eb_policy *p, struct eb_node *node, bool hit, ebro_error *err);
     /* Is a new snapshot of `blocks` blocks that saves `tokens` tokens up to `position` worth the
-     * room of `victim`, the node that would have to go? */
-    bool (*admit_snapshot)(const struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
+     * room of `victim`, the node that would have to go? When not, it counts as one that came and
+     * went: what is kept has aged by it. */
+    bool (*admit_snapshot)(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
                            uint32_t position, uint32_t blocks);
     /* The node to give up next, still in the policy's care; NULL: none of those that `frees` says
      * would free anything (NULL: all). */
@@ -46,16 +51,14 @@ struct eb_policy {
     struct eb_alloc alloc;
     struct eb_heap segments[EB_N_SEGMENTS];
     uint32_t slot_blocks, page_tokens;
-    uint32_t protected_max; /* snapshots in the protected segment */
     uint64_t clock;
-    double age;                /* GreedyDual: score of the last victim */
+    double age;                /* score of the last victim */
     double per_token, per_row; /* seconds to recompute token t: per_token + per_row * t */
 };
 
 enum eb_policy_kind { EB_POLICY_LRU = 0, EB_POLICY_COST = 1 };
 
-/* protected_max: snapshots that may be in the protected segment, at least 1. */
 void eb_policy_open(struct eb_policy *p, enum eb_policy_kind kind, const struct eb_alloc *alloc,
-                    uint32_t slot_blocks, uint32_t page_tokens, uint32_t protected_max);
+                    uint32_t slot_blocks, uint32_t page_tokens);
 
 #endif

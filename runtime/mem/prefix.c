@@ -206,13 +206,6 @@ struct eb_match eb_prefix_match(struct eb_prefix *t, const int32_t *tokens, uint
     return m;
 }
 
-uint32_t eb_node_base(const struct eb_node *node) {
-    for (const struct eb_node *n = node->parent; n != NULL && n->parent != NULL; n = n->parent) {
-        if (n->snapshot != NULL) return eb_node_end(n);
-    }
-    return 0;
-}
-
 /* ---- growing ----------------------------------------------------------------------------- */
 
 static struct eb_node *make_node(struct eb_prefix *t, const int32_t *tokens, uint32_t start,

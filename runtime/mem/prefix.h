@@ -89,8 +89,6 @@ void eb_prefix_forget(struct eb_prefix *t, struct eb_node *node);
 /* Brings the noted tokens down to max_tokens: drops ghosts, the oldest first. Runs by itself where
  * tokens are added. */
 void eb_prefix_trim(struct eb_prefix *t);
-/* End of the nearest snapshot above the node; 0: none. */
-uint32_t eb_node_base(const struct eb_node *node);
 
 /* For tests: checks every invariant and the counts; a text that says which is broken, or NULL. */
 const char *eb_prefix_audit(const struct eb_prefix *t);
