@@ -3,6 +3,7 @@
 #ifndef EB_MODEL_H
 #define EB_MODEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "device/runtime.h"
@@ -101,6 +102,7 @@ struct ebro_model {
     int32_t bos;
     int32_t stop_ids[8];
     uint32_t n_stop;
+    _Atomic uint64_t fingerprint, tokenizer_fingerprint; /* 0: not computed; fingerprint.h */
 };
 
 /* Bytes of one sequence's recurrent state: S (of dtype) and f32 windows, over all KDA layers. */

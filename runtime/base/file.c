@@ -1,5 +1,6 @@
-/* file.c: read-only files as memory, and questions about paths. Not its job: writing files, and the
- * SIGBUS that reading a file which another program has shortened raises (guard.c). */
+/* file.c: files that are read, as memory or piece by piece, and questions about paths. Not its job:
+ * writing files (file_out.c), and the SIGBUS that reading a file which another program has
+ * shortened raises (guard.c). */
 #include "base/file.h"
 
 #include <errno.h>
@@ -24,25 +25,45 @@ static void choose_probe(struct eb_bytes *b) {
     b->probe_byte = b->data[b->probe];
 }
 
-int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err) {
+/* Nothing is open after an error. */
+static int32_t open_regular(const char *path, int *fd, struct stat *info, ebro_error *err) {
     int32_t st = EBRO_OK;
-    memset(out, 0, sizeof *out);
     /* O_NONBLOCK: opening a pipe must not wait for its writer. It means nothing to a file. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return eb_fail(err, EBRO_IO, "%s: %s", path, strerror(errno));
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return eb_fail(err, EBRO_IO, "%s: %s", path, strerror(errno));
+    if (fstat(*fd, info) != 0)
         st = eb_fail(err, EBRO_IO, "%s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (S_ISDIR(info.st_mode)) {
+    else if (S_ISDIR(info->st_mode))
         st = eb_fail(err, EBRO_INVALID, "%s: is a folder, not a file", path);
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
+    else if (!S_ISREG(info->st_mode))
         st = eb_fail(err, EBRO_INVALID, "%s: is not a regular file", path);
-        goto out;
+    if (st != EBRO_OK) eb_file_close(fd);
+    return st;
+}
+
+int32_t eb_file_open(const char *path, int *fd, ebro_error *err) {
+    struct stat info;
+    return open_regular(path, fd, &info, err);
+}
+
+int64_t eb_file_read(int fd, void *data, size_t bytes) {
+    for (;;) {
+        ssize_t n = read(fd, data, bytes);
+        if (n >= 0 || errno != EINTR) return n;
     }
+}
+
+void eb_file_close(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+int32_t eb_file_map(const char *path, struct eb_bytes *out, ebro_error *err) {
+    struct stat info;
+    int fd;
+    memset(out, 0, sizeof *out);
+    int32_t st = open_regular(path, &fd, &info, err);
+    if (st != EBRO_OK) return st;
     if (info.st_size == 0) {
         eb_bytes_borrow(nothing, 0, out);
         goto out;

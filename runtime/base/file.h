@@ -1,4 +1,4 @@
-/* file.h: read-only files as memory. */
+/* file.h: files that are read, as memory or piece by piece. */
 #ifndef EB_FILE_H
 #define EB_FILE_H
 
@@ -26,6 +26,12 @@ void eb_bytes_borrow(const void *data, size_t bytes, struct eb_bytes *out);
  * every step. Without the guard, and of borrowed bytes: always OK. */
 int32_t eb_bytes_check(const struct eb_bytes *b, const char *label, ebro_error *err);
 void eb_bytes_close(struct eb_bytes *b); /* zeroes *b; fine on a zeroed one */
+
+/* Opens a regular file to be read piece by piece. IO, or INVALID for what is no file. */
+int32_t eb_file_open(const char *path, int *fd, ebro_error *err);
+/* As read(2), without EINTR. */
+int64_t eb_file_read(int fd, void *data, size_t bytes);
+void eb_file_close(int *fd); /* sets -1; fine on -1 */
 
 /* "dir/name" in new memory. */
 char *eb_path_join(const struct eb_alloc *a, const char *dir, const char *name, ebro_error *err);

@@ -62,6 +62,8 @@ struct ebro_seq {
     uint32_t logits_rows, logits_capacity;
     struct eb_experts *experts; /* NULL: choices are not kept */
     int32_t failed;             /* the status of the step that made it unusable; EBRO_OK: none */
+    void *application;          /* that it was imported with; NULL: none */
+    size_t application_bytes;
 };
 
 struct ebro_engine {
@@ -139,6 +141,10 @@ ebro_span eb_block_span(const struct ebro_engine *e, uint32_t block);
 
 /* sequence.c. It has had its turn: the others come first in the next step. */
 void eb_seq_to_back(struct ebro_seq *s);
+/* A public sequence around `mem`, which it owns from now on, also on failure. */
+int32_t eb_seq_wrap(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, ebro_error *err);
+/* INVALID where there can be no more sequences. */
+int32_t eb_engine_check_count(const struct ebro_engine *e, ebro_error *err);
 /* EBRO_OK where the sequence can be used; where the logits of its last token are there.
  */
 int32_t eb_seq_check(const struct ebro_seq *s, ebro_error *err);

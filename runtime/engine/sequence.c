@@ -53,7 +53,7 @@ static int32_t make(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, e
     return EBRO_OK;
 }
 
-static int32_t check_count(const struct ebro_engine *e, ebro_error *err) {
+int32_t eb_engine_check_count(const struct ebro_engine *e, ebro_error *err) {
     if (e->n_seqs < e->max_seqs) return EBRO_OK;
     return eb_fail(
         err, EBRO_INVALID,
@@ -66,7 +66,7 @@ int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err) {
         return eb_fail(err, EBRO_INVALID, "ebro_seq_create: engine and out must not be NULL");
     }
     *out = NULL;
-    int32_t st = check_count(engine, err);
+    int32_t st = eb_engine_check_count(engine, err);
     return st == EBRO_OK ? make(engine, NULL, out, err) : st;
 }
 
@@ -80,6 +80,7 @@ void ebro_seq_destroy(ebro_seq **seq) {
     eb_seq_close(&s->mem);
     eb_mem_free(e->device, &s->logits);
     eb_experts_close(s);
+    eb_free(&e->alloc, s->application);
     eb_free(&e->alloc, s);
 }
 
@@ -91,6 +92,12 @@ uint32_t ebro_seq_length(const ebro_seq *seq) {
 
 uint32_t ebro_seq_pending(const ebro_seq *seq) {
     return seq == NULL ? 0 : seq->mem->n_tokens - seq->mem->n_done;
+}
+
+const int32_t *ebro_seq_tokens(const ebro_seq *seq, uint32_t *n) {
+    uint32_t held = seq == NULL ? 0 : seq->mem->n_tokens;
+    if (n != NULL) *n = held;
+    return held == 0 ? NULL : seq->mem->tokens;
 }
 
 int32_t ebro_seq_status(const ebro_seq *seq) {
@@ -158,6 +165,17 @@ static void log_reuse(const struct ebro_seq *s) {
            eb_miss_text(r->miss));
 }
 
+int32_t eb_seq_wrap(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, ebro_error *err) {
+    int32_t st = make(e, mem, out, err);
+    if (st != EBRO_OK) return st;
+    /* Tokens may be pending: the logits of the last one will be wanted. */
+    if ((st = reserve_logits(*out, 1, err)) != EBRO_OK)
+        ebro_seq_destroy(out);
+    else
+        (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
+    return st;
+}
+
 int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
                         ebro_error *err) {
     int32_t st = eb_seq_check(seq, err);
@@ -178,17 +196,10 @@ int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err) {
     if (out == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_fork: out must not be NULL");
     *out = NULL;
     int32_t st = eb_seq_check(seq, err);
-    if (st == EBRO_OK) st = check_count(seq->engine, err);
+    if (st == EBRO_OK) st = eb_engine_check_count(seq->engine, err);
     struct eb_seq *mem = NULL;
     if (st == EBRO_OK) st = eb_seq_copy(seq->mem, &mem, err);
-    if (st == EBRO_OK) st = make(seq->engine, mem, out, err);
-    if (st != EBRO_OK) return st;
-    /* Tokens may be pending: the logits of the last one will be wanted. */
-    if ((st = reserve_logits(*out, 1, err)) != EBRO_OK)
-        ebro_seq_destroy(out);
-    else
-        (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
-    return st;
+    return st == EBRO_OK ? eb_seq_wrap(seq->engine, mem, out, err) : st;
 }
 
 int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err) {

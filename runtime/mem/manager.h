@@ -158,6 +158,17 @@ int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err);
  * pending again. */
 int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err);
 
+/* A sequence that was evaluated elsewhere: n_tokens tokens, the first n_done of which need pages
+ * and a state. Those are its own, to be written by the caller, who then calls eb_seq_restored;
+ * closed before that, it leaves nothing. Gives up snapshots for room; NOMEM_DEVICE, naming needed
+ * and allowed bytes, when live sequences leave too little. */
+int32_t eb_seq_restore(struct eb_manager *m, const int32_t *tokens, uint32_t n_tokens,
+                       uint32_t n_done, struct eb_seq **out, ebro_error *err);
+/* NOMEM_DEVICE where eb_seq_restore would end so. */
+int32_t eb_manager_check_room(const struct eb_manager *m, uint32_t n_tokens, ebro_error *err);
+/* Pages and state are written: keeps a snapshot too, where anything is kept. */
+void eb_seq_restored(struct eb_seq *s);
+
 /* For tests: NULL, or which invariant is broken. */
 const char *eb_manager_audit(const struct eb_manager *m);
 

@@ -484,3 +484,54 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
     drop_wishes(s, position + 1, UINT32_MAX);
     return EBRO_OK;
 }
+
+/* ---- from elsewhere ------------------------------------------------------------------------ */
+
+int32_t eb_manager_check_room(const struct eb_manager *m, uint32_t n_tokens, ebro_error *err) {
+    /* An empty sequence's needs are those of any. check_room reads this one alone. */
+    struct eb_seq none = {0};
+    none.manager = (struct eb_manager *)(uintptr_t)m;
+    return check_room(&none, n_tokens, err);
+}
+
+/* The pages and the slot of a sequence without any; they are not written yet. */
+static int32_t take_all(struct eb_seq *s, uint32_t n_done, ebro_error *err) {
+    struct eb_manager *m = s->manager;
+    int32_t st = grow_pages(s, eb_layout_pages(&m->layout, n_done), err);
+    if (st == EBRO_OK) st = make_room(s, n_done, false, err);
+    if (st == EBRO_OK) st = eb_slot_take(&m->slots, EB_LIVE, &s->state, err);
+    if (st != EBRO_OK) return st;
+    struct eb_seq_step step = {.n = n_done};
+    take_pages(s, &step);
+    s->state->position = n_done;
+    s->n_done = n_done;
+    return EBRO_OK;
+}
+
+int32_t eb_seq_restore(struct eb_manager *m, const int32_t *tokens, uint32_t n_tokens,
+                       uint32_t n_done, struct eb_seq **out, ebro_error *err) {
+    assert(n_done <= n_tokens);
+    struct eb_seq *s = NULL;
+    *out = NULL;
+    int32_t st = eb_seq_open(m, &s, err);
+    if (st != EBRO_OK) return st;
+    if (n_tokens > 0) st = check_room(s, n_tokens, err);
+    if (st == EBRO_OK) st = grow_tokens(s, n_tokens, err);
+    if (st == EBRO_OK && n_done > 0) st = take_all(s, n_done, err);
+    if (st == EBRO_OK && n_tokens > n_done) st = wish_for_prompt(s, n_tokens, 0, err);
+    if (st != EBRO_OK) {
+        eb_seq_close(&s);
+        return st;
+    }
+    if (n_tokens > 0) memcpy(s->tokens, tokens, n_tokens * sizeof *tokens);
+    s->n_tokens = n_tokens;
+    s->reuse = (struct eb_reuse){n_tokens, n_done, n_done, EB_MISS_NONE};
+    *out = s;
+    return EBRO_OK;
+}
+
+void eb_seq_restored(struct eb_seq *s) {
+    if (s->state == NULL) return;
+    s->state->written = true;
+    if (s->manager->options.keep != 0) eb_manager_keep(s->manager, s, s->state, EB_KEEP_LOADED);
+}

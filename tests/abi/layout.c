@@ -166,6 +166,27 @@ AT(ebro_memory, copied_pages, 136);
 AT(ebro_memory, misses, 144);
 GROWS(ebro_memory, 192);
 
+AT(ebro_export_options, size, 0);
+AT(ebro_export_options, application, 8);
+AT(ebro_export_options, application_bytes, 16);
+GROWS(ebro_export_options, 24);
+
+AT(ebro_transfer, size, 0);
+AT(ebro_transfer, header_bytes, 8);
+AT(ebro_transfer, identity_bytes, 16);
+AT(ebro_transfer, token_bytes, 24);
+AT(ebro_transfer, state_bytes, 32);
+AT(ebro_transfer, window_bytes, 40);
+AT(ebro_transfer, row_bytes, 48);
+AT(ebro_transfer, application_bytes, 56);
+AT(ebro_transfer, total_bytes, 64);
+AT(ebro_transfer, n_tokens, 72);
+AT(ebro_transfer, n_evaluated, 76);
+AT(ebro_transfer, cache_dtype, 80);
+AT(ebro_transfer, engine_dtype, 84);
+AT(ebro_transfer, converted, 88);
+GROWS(ebro_transfer, 96);
+
 AT(ebro_logit_bias, id, 0);
 AT(ebro_logit_bias, bias, 4);
 FROZEN(ebro_logit_bias, 8);

@@ -95,8 +95,8 @@ typedef struct ebro_runtime_options {
     /* Allocation hook for host memory: p == NULL allocates, n == 0 frees, else reallocates.
      * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. May be called
      * from any thread that uses the runtime. The C library's is used all the same by what allocates
-     * behind the library's back: the JSON parser while a model opens, the dynamic linker, threads.
-     */
+     * behind the library's back: the JSON parser while a model opens, checksums (600 bytes), the
+     * dynamic linker, threads. */
     void *(*realloc)(void *user, void *p, size_t n);
     void *realloc_user;
     /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
@@ -456,6 +456,77 @@ typedef struct ebro_memory {
 EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
 /* Gives up everything that is kept. Live sequences are not touched. */
 EBRO_API void ebro_engine_forget(ebro_engine *engine);
+
+/* The sequence's tokens, pending ones included: [*n], owned by it, valid until it changes. NULL for
+ * an empty one. */
+EBRO_API const int32_t *ebro_seq_tokens(const ebro_seq *seq, uint32_t *n);
+
+/* ---- saving and moving sequences -------------------------------------------------------- */
+
+/* A sequence as bytes: its tokens, and what the model remembers of those that are evaluated. The
+ * bytes are the same for every device, block size and machine; runtime/mem/FORMAT.md describes
+ * them. Any engine on the same model (same sizes, weights and tokenizer) goes on from them. */
+
+/* Takes `bytes` bytes. Any other result than 0 ends the export with EBRO_IO. */
+typedef int32_t (*ebro_write_fn)(void *user, const void *data, size_t bytes);
+/* Gives up to `bytes` bytes and returns how many; 0 at the end of the stream, below 0 when it
+ * failed. */
+typedef int64_t (*ebro_read_fn)(void *user, void *data, size_t bytes);
+
+typedef struct ebro_export_options {
+    size_t size;
+    /* Bytes of the application's own, for whoever imports the sequence (at most 256 MiB). */
+    const void *application;
+    size_t application_bytes;
+} ebro_export_options;
+
+/* What went over, in bytes. Set `size` before the call. */
+typedef struct ebro_transfer {
+    size_t size;
+    uint64_t header_bytes; /* header, checksums and end mark */
+    uint64_t identity_bytes, token_bytes;
+    uint64_t state_bytes;  /* KDA states */
+    uint64_t window_bytes; /* their convolution windows */
+    uint64_t row_bytes;    /* latent cache */
+    uint64_t application_bytes;
+    uint64_t total_bytes;
+    uint32_t n_tokens;    /* held, pending ones included */
+    uint32_t n_evaluated; /* of them: no engine has to evaluate them again */
+    int32_t cache_dtype;  /* of the rows in the stream */
+    int32_t engine_dtype; /* of the engine's cache */
+    int32_t converted;    /* 1: an import had to convert, since these differ */
+} ebro_transfer;
+
+/* Writes the sequence as a stream, part after part, in pieces of up to 4 MiB. Pending tokens stay
+ * pending. options and transfer may be NULL. The sequence is not changed. */
+EBRO_API int32_t ebro_seq_export(const ebro_seq *seq, ebro_write_fn write, void *user,
+                                 const ebro_export_options *options, ebro_transfer *transfer,
+                                 ebro_error *err);
+/* Makes a sequence from such a stream and reads nothing beyond its end. All of it is read into host
+ * memory and checked before the engine's memory is touched: a part that is missing, short, doubled
+ * or damaged is FORMAT and named, another model INVALID, an unknown version or layout UNSUPPORTED,
+ * no room beside the live sequences NOMEM_DEVICE with needed and allowed bytes; nothing has changed
+ * then. A cache of another dtype than the engine's is converted: the log says so (WARN), and
+ * *transfer. Where the engine keeps snapshots, one is kept of the sequence's last evaluated token,
+ * for later prompts that begin alike. ebro_seq_get_reuse then counts the sequence's tokens as its
+ * prompt. There are no logits until the next append or step. INVALID for an engine with
+ * expert_choices. transfer may be NULL. */
+EBRO_API int32_t ebro_seq_import(ebro_engine *engine, ebro_read_fn read, void *user, ebro_seq **out,
+                                 ebro_transfer *transfer, ebro_error *err);
+/* The same bytes in a file. It is written under another name in the same folder ("PATH.tmp-..."),
+ * brought to disk, and renamed: whatever happens, PATH is the old file or the new one. A link stays
+ * a link. A process that limits the size of its files must ignore SIGXFSZ. */
+EBRO_API int32_t ebro_seq_save(const ebro_seq *seq, const char *path,
+                               const ebro_export_options *options, ebro_transfer *transfer,
+                               ebro_error *err);
+/* Also FORMAT where the file has more bytes than the stream; IO where it cannot be read. */
+EBRO_API int32_t ebro_seq_load(ebro_engine *engine, const char *path, ebro_seq **out,
+                               ebro_transfer *transfer, ebro_error *err);
+/* The application bytes that the sequence was imported with, owned by it; NULL and *bytes 0 where
+ * there are none. */
+EBRO_API const void *ebro_seq_application(const ebro_seq *seq, size_t *bytes);
+
+/* ---- logits ----------------------------------------------------------------------------- */
 
 /* Logits kept since the last append, oldest first: f32 [*rows, vocab], owned by the sequence, valid
  * until the next append, step or destroy. INVALID while tokens are pending. */
