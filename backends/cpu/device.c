@@ -140,6 +140,9 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
         .total_bytes = total,
         .default_cache_dtype = EBRO_F32,
         .n_threads = dev->n_threads,
+        .mla_expanded_ps = dev->rung->mla_expanded_ps,
+        .mla_absorbed_ps = dev->rung->mla_absorbed_ps,
+        .mla_expanded_tokens = dev->rung->mla_expanded_tokens,
     };
     *out = dev;
     return EBRO_OK;

@@ -7,6 +7,27 @@
 
 #include "micro.h"
 
+/* ---- costs ------------------------------------------------------------------------------ */
+
+/* As in ebro_caps, from times of both ops with 4 heads, contexts of 512 to 4,608 and 2 to 512 rows
+ * on one thread; AVX2 on Zen 3, the others on a Xeon with AVX-512. `ebro bench mla -t 1` shows what
+ * a machine loses by the choice. The absorbed form pays
+ * for memory that few heads cannot keep busy with. A short context costs the expanded form two
+ * blocks of tokens at least: kv_b must be widened for it. */
+enum {
+#if defined(__AVX512F__)
+    MLA_EXPANDED_PS = 18,
+    MLA_ABSORBED_PS = 45,
+#elif CPU_VEC
+    MLA_EXPANDED_PS = 27,
+    MLA_ABSORBED_PS = 45,
+#else
+    MLA_EXPANDED_PS = 80,
+    MLA_ABSORBED_PS = 90,
+#endif
+    MLA_EXPANDED_TOKENS = 2 * MICRO_COLS
+};
+
 /* ---- the cache -------------------------------------------------------------------------- */
 
 static inline uint8_t *mla_cache_row(const ebro_pages *p, uint32_t seq, uint32_t token) {

@@ -26,6 +26,7 @@
 
 struct cpu_rung {
     const char *name;
+    uint32_t mla_expanded_ps, mla_absorbed_ps, mla_expanded_tokens; /* as in ebro_caps */
 #define CPU_FIELD(N, op) int32_t (*op)(ebro_stream * s, const ebro_##op##_args *a, ebro_error *err);
     EBRO_OPS(CPU_FIELD)
 #undef CPU_FIELD

@@ -172,8 +172,10 @@ int32_t eb_forward_kda(struct ebro_engine *e, const struct eb_step *step, uint32
                        uint32_t kda_layer, ebro_mat out, bool accumulate, ebro_error *err);
 int32_t eb_forward_mla(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                        uint32_t mla_layer, ebro_mat out, bool accumulate, ebro_error *err);
-/* True where expanding the context costs fewer multiply-adds than absorbed attention. */
-bool eb_mla_expanded_pays(const struct eb_config *c, uint32_t rows, uint32_t context);
+/* True where one sequence's step of `rows` rows after `context` tokens is faster with the context
+ * expanded, by the costs that the device states. Depends on its arguments alone. */
+bool eb_mla_expanded_pays(const struct eb_config *c, const ebro_caps *caps, uint32_t rows,
+                          uint32_t context);
 
 /* ffn.c: dense FFN or MoE, from work.normed, added to `out`. */
 int32_t eb_forward_ffn(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,

@@ -296,12 +296,18 @@ static int32_t attend_expanded(struct ebro_engine *e, const struct eb_range *r,
     return eb_op_mla_prefill(&e->stream, &a, err);
 }
 
-bool eb_mla_expanded_pays(const struct eb_config *c, uint32_t rows, uint32_t context) {
-    double r = rows, t = (double)context + rows, lora = c->kv_lora_rank;
+bool eb_mla_expanded_pays(const struct eb_config *c, const ebro_caps *caps, uint32_t rows,
+                          uint32_t context) {
+    bool known = caps->mla_expanded_ps > 0 && caps->mla_absorbed_ps > 0;
+    uint64_t block = caps->mla_expanded_tokens > 0 ? caps->mla_expanded_tokens : 1;
+    uint64_t n_blocks = ((uint64_t)context + rows + block - 1) / block;
+    double r = rows, seen = context + (r + 1) / 2; /* tokens that a row sees, on average */
+    double t = (double)(n_blocks * block), lora = c->kv_lora_rank;
     double nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, v = c->v_head_dim;
-    double expanded = t * (nope + v) * lora + r * t * (nope + rope + v);
-    double absorbed = r * (nope + v) * lora + r * t * (2 * lora + rope);
-    return expanded < absorbed;
+    double expanded = t * (nope + v) * lora + r * seen * (nope + rope + v);
+    double absorbed = r * (nope + v) * lora + r * seen * (2 * lora + rope);
+    if (!known) return expanded < absorbed;
+    return expanded * caps->mla_expanded_ps < absorbed * caps->mla_absorbed_ps;
 }
 
 /* Cache rows and attention of one range. */
@@ -313,10 +319,11 @@ static int32_t attend(struct ebro_engine *e, const struct eb_range *r, const str
     pages.max_context = e->n_ctx;
     int32_t st = append_rows(e, r, y, pages, err);
     if (st != EBRO_OK) return st;
-    bool expanded = r->rows.max_rows > 1 &&
-                    (e->prefill_form == EBRO_MLA_AUTO
-                         ? eb_mla_expanded_pays(&e->model->config, r->rows.max_rows, r->max_context)
-                         : e->prefill_form == EBRO_MLA_EXPANDED);
+    bool expanded =
+        r->rows.max_rows > 1 && (e->prefill_form == EBRO_MLA_AUTO
+                                     ? eb_mla_expanded_pays(&e->model->config, &e->device->caps,
+                                                            r->rows.max_rows, r->max_context)
+                                     : e->prefill_form == EBRO_MLA_EXPANDED);
     return expanded ? attend_expanded(e, r, y, pages, err) : attend_absorbed(e, r, y, pages, err);
 }
 

@@ -215,7 +215,8 @@ static void build_layer(struct mla_bench *t, struct layer *y, uint32_t rows, uin
 
 /* As eb_forward_mla decides. */
 static enum form engine_chooses(const struct mla_bench *t, uint32_t rows, uint32_t context) {
-    return rows > 1 && eb_mla_expanded_pays(&t->c, rows, context) ? EXPANDED : ABSORBED;
+    return rows > 1 && eb_mla_expanded_pays(&t->c, &t->rig.device->caps, rows, context) ? EXPANDED
+                                                                                        : ABSORBED;
 }
 
 static const struct eb_samples *samples(const struct mla_bench *t, enum form f, uint32_t i,

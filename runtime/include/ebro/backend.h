@@ -73,6 +73,11 @@ typedef struct ebro_caps {
     uint64_t total_bytes, free_bytes;
     int32_t default_cache_dtype;
     uint32_t n_threads;
+    /* What MLA attention costs a thread (or the device) in each form, in picoseconds per
+     * multiply-add, and the number of tokens that the expanded form rounds a context up to. 0: not
+     * known, both forms count alike. Constants of the device and its rung, never timed at run time:
+     * the same step must take the same form every time. */
+    uint32_t mla_expanded_ps, mla_absorbed_ps, mla_expanded_tokens;
 } ebro_caps;
 
 typedef struct ebro_probe_result {
