@@ -2,6 +2,7 @@
  * calls on one. Not its job: any of those parts itself. */
 #include "model/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch.h"
@@ -23,8 +24,13 @@ static int32_t find_arch(const struct eb_json_node *root, const struct eb_arch *
             *out = archs[i];
             return EBRO_OK;
         }
-    return eb_fail(err, EBRO_UNSUPPORTED, "%s: architecture \"%.100s\" (known: %s, %s)", root->file,
-                   name, archs[0]->class_name, archs[1]->class_name);
+    char known[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < N_ARCHS && at < sizeof known; i++)
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i > 0 ? ", " : "",
+                               archs[i]->class_name);
+    return eb_fail(err, EBRO_UNSUPPORTED, "%s: architecture \"%.100s\" (known: %s)", root->file,
+                   name, known);
 }
 
 /* More stop tokens, where the folder has the file. */
