@@ -1,5 +1,6 @@
 /* device.c: the CPU backend's table: probe, memory, streams, copies. Ops: op_*.c. */
 #include "cpu.h"
+#include "memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,32 +12,6 @@
 #endif
 
 /* ---- the machine ------------------------------------------------------------------------ */
-
-/* "MemAvailable:   123 kB" of /proc/meminfo in bytes; 0: not there. */
-static uint64_t meminfo(const char *key) {
-    char line[256];
-    uint64_t bytes = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (!f) return 0;
-    while (bytes == 0 && fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':') {
-            bytes = strtoull(line + strlen(key) + 1, NULL, 10) * 1024u;
-        }
-    }
-    fclose(f);
-    return bytes;
-}
-
-static uint64_t total_memory(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    if (pages > 0 && size > 0) return (uint64_t)pages * (uint64_t)size;
-    return meminfo("MemTotal");
-}
-
-/* What can be had without swapping; 0: not known. */
-static uint64_t free_memory(void) {
-    return meminfo("MemAvailable");
-}
 
 static void describe(char *out, size_t capacity) {
     char line[256];
@@ -64,8 +39,8 @@ static int32_t probe(const ebro_host *host, ebro_probe_result *out, uint32_t cap
     snprintf(out[0].name, sizeof out[0].name, "CPU");
     snprintf(out[0].id, sizeof out[0].id, "cpu");
     describe(out[0].description, sizeof out[0].description);
-    out[0].total_bytes = total_memory();
-    out[0].free_bytes = free_memory();
+    out[0].total_bytes = cpu_memory_total();
+    out[0].free_bytes = cpu_memory_free().free_bytes;
     return EBRO_OK;
 }
 
@@ -115,7 +90,7 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
     ebro_dev *dev = host->realloc(host->user, NULL, sizeof *dev);
     if (!dev) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *dev);
     uint64_t mask = options ? options->caps_mask : 0;
-    uint64_t total = total_memory();
+    uint64_t total = cpu_memory_total();
     uint32_t n_threads = options && options->n_threads ? options->n_threads : cpu_usable_cores();
     if (n_threads > CPU_MAX_THREADS) n_threads = CPU_MAX_THREADS;
     *dev = (ebro_dev){.host = host};
@@ -155,7 +130,7 @@ static void device_close(ebro_dev *dev) {
 
 static void device_caps(ebro_dev *dev, ebro_caps *out) {
     *out = dev->caps;
-    out->free_bytes = free_memory();
+    out->free_bytes = cpu_memory_free().free_bytes;
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */
@@ -164,19 +139,17 @@ static int32_t mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem 
                          ebro_error *err) {
     const ebro_host *host = dev->host;
     const uint64_t extra = sizeof(ebro_mem) + CPU_ALIGN; /* the head, and room to align */
-    uint64_t available = free_memory();
+    const struct cpu_memory m = cpu_memory_free();
     (void)kind; /* all memory is mapped */
     *out = NULL;
     /* The system would promise more than it has and take it back by killing the process. */
-    if (bytes > SIZE_MAX - extra || (available > 0 && bytes > available)) {
-        return host->fail(err, EBRO_NOMEM_DEVICE,
-                          "cpu: %" PRIu64 " bytes wanted, %" PRIu64 " are free", bytes, available);
-    }
-    ebro_mem *mem = host->realloc(host->user, NULL, (size_t)(bytes + extra));
+    ebro_mem *mem = NULL;
+    if (bytes <= SIZE_MAX - extra && (m.free_bytes == 0 || bytes <= m.free_bytes))
+        mem = host->realloc(host->user, NULL, (size_t)(bytes + extra));
     if (!mem) {
         return host->fail(err, EBRO_NOMEM_DEVICE,
-                          "cpu: %" PRIu64 " bytes wanted, refused with %" PRIu64 " free", bytes,
-                          available);
+                          "cpu: %" PRIu64 " bytes wanted, %" PRIu64 " are free within %s", bytes,
+                          m.free_bytes, m.limit);
     }
     uint8_t *data = (uint8_t *)(mem + 1);
     data += (CPU_ALIGN - (uintptr_t)data % CPU_ALIGN) % CPU_ALIGN;
