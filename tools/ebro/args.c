@@ -178,7 +178,8 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
         const char *word = argv[i];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return EB_ARGS_HELP;
         if (wrong) continue; /* the first mistake is the one to name */
-        if (positional && word[0] != '-') {
+        /* "-" is no option: it often stands for stdin */
+        if (positional && (word[0] != '-' || word[1] == '\0')) {
             wrong = !set_value(positional, positional->name, word, EB_FROM_COMMAND_LINE, values,
                                text, text_bytes);
             positional = NULL; /* one word, and no more */

@@ -21,6 +21,7 @@ static const char help_text[] =
     "  logits    write the logits of a prompt to a file\n"
     "  devices   list the devices that can be used\n"
     "  bench     measure speed\n"
+    "  cache-sim what a memory budget would do for a trace of prompts\n"
     "\n"
     "`ebro COMMAND --help` lists a command's options. Each option has an environment\n"
     "variable that sets the same; the option wins.\n"
@@ -44,7 +45,7 @@ static const struct command {
 } commands[] = {{"run", eb_cmd_run},         {"chat", eb_cmd_chat},
                 {"inspect", eb_cmd_inspect}, {"tokenize", eb_cmd_tokenize},
                 {"logits", eb_cmd_logits},   {"devices", eb_cmd_devices},
-                {"bench", eb_cmd_bench}};
+                {"bench", eb_cmd_bench},     {"cache-sim", eb_cmd_cache_sim}};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 /* "run, logits or devices" */

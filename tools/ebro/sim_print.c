@@ -1,0 +1,134 @@
+/* sim_print.c: the outcome of a simulation as a table, CSV and JSON. */
+#include <jansson.h>
+
+#include "bench.h"
+#include "sim.h"
+
+static const char *const miss_names[EB_N_MISSES] = {
+    [EB_MISS_NONE] = "none",       [EB_MISS_NEW] = "new",
+    [EB_MISS_OFF] = "off",         [EB_MISS_NO_SNAPSHOT] = "no_snapshot",
+    [EB_MISS_EVICTED] = "evicted", [EB_MISS_EARLIER] = "earlier"};
+
+void eb_sim_bytes(uint64_t bytes, char *out, size_t capacity) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double v = (double)bytes / 1024.0;
+    size_t u = 0;
+    for (; v >= 1024.0 && u < 3; u++) v /= 1024.0;
+    snprintf(out, capacity, v < 10.0 && v != (double)(int)v ? "%.1f %s" : "%.0f %s", v, units[u]);
+}
+
+static double share(uint64_t part, uint64_t of) {
+    return of > 0 ? (double)part / (double)of : 0.0;
+}
+
+static uint64_t recomputed(const struct eb_manager_stats *s) {
+    return s->prompt_tokens - s->reused_tokens;
+}
+
+static void print_head(const struct eb_sim_table *t, FILE *f) {
+    const struct eb_layout *l = &t->layout;
+    char block[24], state[24];
+    eb_sim_bytes(l->block_bytes, block, sizeof block);
+    eb_sim_bytes(l->slot_blocks * l->block_bytes, state, sizeof state);
+    fprintf(f,
+            "%s: a state of %s, %llu bytes a token, pages of %u tokens, blocks of %s\n"
+            "%llu requests, keeping %s",
+            t->geometry, state, (unsigned long long)l->row_bytes, l->page_tokens, block,
+            (unsigned long long)t->n_requests, t->keep);
+    if (t->interval > 0) fprintf(f, " (every %u tokens)", t->interval);
+    fputs("\n\n", f);
+}
+
+void eb_sim_print(const struct eb_sim_table *t, FILE *f) {
+    print_head(t, f);
+    fprintf(f, "%9s %-6s %12s %12s %12s %12s %6s %9s %9s %9s %8s\n", "budget", "policy", "prompts",
+            "matched", "reused", "recomputed", "reused", "held most", "snapshots", "evictions",
+            "refused");
+    for (size_t i = 0; i < t->n_budgets * t->n_policies; i++) {
+        const struct eb_sim_row *r = &t->rows[i];
+        const struct eb_manager_stats *s = &r->result.stats;
+        char budget[24], peak[24];
+        eb_sim_bytes(r->budget, budget, sizeof budget);
+        eb_sim_bytes(s->peak_bytes, peak, sizeof peak);
+        fprintf(f, "%9s %-6s %12llu %12llu %12llu %12llu %5.1f%% %9s %9llu %9llu %8llu\n", budget,
+                r->policy, (unsigned long long)s->prompt_tokens,
+                (unsigned long long)s->matched_tokens, (unsigned long long)s->reused_tokens,
+                (unsigned long long)recomputed(s),
+                100.0 * share(s->reused_tokens, s->prompt_tokens), peak,
+                (unsigned long long)s->snapshots_kept, (unsigned long long)s->evictions,
+                (unsigned long long)r->result.n_refused);
+    }
+    fprintf(f, "\nrequests by why no more was reused\n%9s %-6s", "budget", "policy");
+    for (int m = 0; m < EB_N_MISSES; m++) fprintf(f, " %11s", miss_names[m]);
+    fputc('\n', f);
+    for (size_t i = 0; i < t->n_budgets * t->n_policies; i++) {
+        char budget[24];
+        eb_sim_bytes(t->rows[i].budget, budget, sizeof budget);
+        fprintf(f, "%9s %-6s", budget, t->rows[i].policy);
+        for (int m = 0; m < EB_N_MISSES; m++)
+            fprintf(f, " %11llu", (unsigned long long)t->rows[i].result.stats.misses[m]);
+        fputc('\n', f);
+    }
+}
+
+bool eb_sim_write_csv(FILE *f, const void *table) {
+    const struct eb_sim_table *t = table;
+    fputs(
+        "budget_bytes,policy,requests,refused,prompt_tokens,matched_tokens,reused_tokens,"
+        "recomputed_tokens,evaluated_tokens,peak_bytes,snapshots_kept,snapshots_refused,"
+        "evictions,copied_pages",
+        f);
+    for (int m = 0; m < EB_N_MISSES; m++) fprintf(f, ",miss_%s", miss_names[m]);
+    fputs("\n", f);
+    for (size_t i = 0; i < t->n_budgets * t->n_policies; i++) {
+        const struct eb_sim_row *r = &t->rows[i];
+        const struct eb_manager_stats *s = &r->result.stats;
+        const uint64_t columns[] = {t->n_requests,        r->result.n_refused, s->prompt_tokens,
+                                    s->matched_tokens,    s->reused_tokens,    recomputed(s),
+                                    s->evaluated_tokens,  s->peak_bytes,       s->snapshots_kept,
+                                    s->snapshots_refused, s->evictions,        s->copied_pages};
+        fprintf(f, "%llu,%s", (unsigned long long)r->budget, r->policy);
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+            fprintf(f, ",%llu", (unsigned long long)columns[c]);
+        for (int m = 0; m < EB_N_MISSES; m++) fprintf(f, ",%llu", (unsigned long long)s->misses[m]);
+        fputs("\n", f);
+    }
+    return !ferror(f);
+}
+
+static json_t *row_json(const struct eb_sim_row *r) {
+    const struct eb_manager_stats *s = &r->result.stats;
+    json_t *misses = json_object();
+    for (int m = 0; m < EB_N_MISSES; m++)
+        json_object_set_new(misses, miss_names[m], json_integer((json_int_t)s->misses[m]));
+    return json_pack("{s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:o}",
+                     "budget_bytes", (json_int_t)r->budget, "policy", r->policy, "refused",
+                     (json_int_t)r->result.n_refused, "prompt_tokens", (json_int_t)s->prompt_tokens,
+                     "matched_tokens", (json_int_t)s->matched_tokens, "reused_tokens",
+                     (json_int_t)s->reused_tokens, "recomputed_tokens", (json_int_t)recomputed(s),
+                     "evaluated_tokens", (json_int_t)s->evaluated_tokens, "hit_share",
+                     share(s->reused_tokens, s->prompt_tokens), "peak_bytes",
+                     (json_int_t)s->peak_bytes, "snapshots_kept", (json_int_t)s->snapshots_kept,
+                     "snapshots_refused", (json_int_t)s->snapshots_refused, "evictions",
+                     (json_int_t)s->evictions, "copied_pages", (json_int_t)s->copied_pages,
+                     "misses", misses);
+}
+
+int eb_sim_print_json(const struct eb_sim_table *t) {
+    const struct eb_layout *l = &t->layout;
+    json_t *rows = json_array();
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O?}", "schema",
+                          "ebro-cache-sim-1", "version", ebro_version(), "geometry", t->geometry,
+                          "keep", t->keep, "interval", (json_int_t)t->interval, "requests",
+                          (json_int_t)t->n_requests, "block_bytes", (json_int_t)l->block_bytes,
+                          "page_tokens", (json_int_t)l->page_tokens, "token_bytes",
+                          (json_int_t)l->row_bytes, "state_bytes",
+                          (json_int_t)(l->slot_blocks * l->block_bytes), "rows", rows);
+    bool ok = o && rows;
+    for (size_t i = 0; i < t->n_budgets * t->n_policies && ok; i++)
+        ok = json_array_append_new(rows, row_json(&t->rows[i])) == 0;
+    json_decref(rows);
+    if (ok) return eb_bench_print_json(o);
+    json_decref(o);
+    return eb_bench_print_json(NULL);
+}
