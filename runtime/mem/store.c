@@ -180,12 +180,23 @@ static int32_t check_known(const struct eb_store_identity *id, uint32_t window_d
     return EBRO_OK;
 }
 
+/* A text, then zeros: one at least. */
+static bool is_padded(const char *s, size_t n) {
+    const char *end = memchr(s, 0, n);
+    if (end == NULL) return false;
+    for (; end < s + n; end++) {
+        if (*end != 0) return false;
+    }
+    return true;
+}
+
 int32_t eb_store_get_identity(const uint8_t *in, struct eb_store_identity *out, ebro_error *err) {
     const uint8_t *p = in + sizeof out->architecture;
     *out = (struct eb_store_identity){0};
     memcpy(out->architecture, in, sizeof out->architecture);
-    if (memchr(out->architecture, 0, sizeof out->architecture) == NULL) {
-        return eb_fail(err, EBRO_FORMAT, "identity: the name of the architecture does not end");
+    if (!is_padded(out->architecture, sizeof out->architecture)) {
+        return eb_fail(err, EBRO_FORMAT,
+                       "identity: the name of the architecture is not filled up with zeros");
     }
     out->model = get64(&p);
     out->tokenizer = get64(&p);
