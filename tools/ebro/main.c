@@ -2,6 +2,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "common.h"
 #include "nearest.h"
@@ -73,7 +76,16 @@ static int complain_unknown(const char *word) {
     return EB_EXIT_USAGE;
 }
 
+/* glibc learns from the first large block that is freed to keep such blocks: caches and workspaces
+ * would stay with the process after their engine is closed. Large ones are to be the system's. */
+static void return_large_blocks(void) {
+#if defined(__GLIBC__)
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 int main(int argc, char **argv) {
+    return_large_blocks();
     /* a closed pipe is an error of the write that met it, not the end of the process */
     signal(SIGPIPE, SIG_IGN);
     /* so is a file that would pass its size limit */
