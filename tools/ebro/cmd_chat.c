@@ -12,6 +12,7 @@
 #include "generate.h"
 #include "interrupt.h"
 #include "line.h"
+#include "saved.h"
 
 static const char usage[] =
     "usage: ebro chat [-m MODEL] [--system TEXT] [--think] [options]\n"
@@ -52,6 +53,9 @@ static const struct eb_arg chat_args[] = {
      .offset = offsetof(struct eb_options, think),
      .help = "let the model think before it replies (Kimi K3):\nshown dim on a terminal, else on "
              "stderr"},
+    EB_SESSION_ARG("go on from this file, if it is there, and write the\nconversation to it after "
+                   "each reply, with all that the\nmodel has read; only the same model can read "
+                   "it"),
 };
 
 struct chat {
@@ -199,6 +203,8 @@ static int reply(struct chat *c) {
     if (code == EB_EXIT_NUMERIC) code = forget(c); /* said already; the conversation is whole */
     c->n_read += t.n_prompt;
     c->n_generated += t.n_generated;
+    /* a full disk is complained about and ends no conversation */
+    if (code == EB_EXIT_OK && c->o->session) eb_saved_save(&c->s, c->o->session, &c->talk);
 out:
     if (!answered) {
         eb_conversation_cut(&c->talk, c->talk.n - 1);
@@ -378,6 +384,19 @@ static int converse(struct chat *c) {
     return code == QUIT ? EB_EXIT_OK : code;
 }
 
+/* Goes on from the session's file, where there is one. */
+static int resume(struct chat *c) {
+    uint32_t n = 0;
+    int code = eb_saved_load(&c->s, c->o->session, &c->talk);
+    const int32_t *ids = ebro_seq_tokens(c->s.seq, &n);
+    if (code != EB_EXIT_OK || n == 0) return code;
+    const struct eb_tokens held = {(int32_t *)(uintptr_t)ids, n};
+    if ((code = hold_made(c, &held)) != EB_EXIT_OK) return code;
+    note(c, "session %s: %zu messages, %u of %u tokens reused", c->o->session, c->talk.n,
+         ebro_seq_length(c->s.seq), n);
+    return code;
+}
+
 static bool may_be_dim(void) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
@@ -405,6 +424,7 @@ int eb_cmd_chat(int argc, char **argv) {
     /* all: a changed conversation goes on from what it shares with the old one */
     if (o.keep_from == EB_FROM_DEFAULT) o.keep = 0;
     if ((code = eb_session_open_engine(&c.s, &o)) != EB_EXIT_OK) goto out;
+    if (o.session && (code = resume(&c)) != EB_EXIT_OK) goto out;
     if (o.system && !eb_conversation_set_system(&c.talk, o.system)) {
         eb_complain("out of memory for the system message");
         code = EB_EXIT_MEMORY;

@@ -8,6 +8,7 @@
 #include "generate.h"
 #include "input.h"
 #include "interrupt.h"
+#include "saved.h"
 
 static const char usage[] =
     "usage: ebro run [-m MODEL] [-p PROMPT] [--chat] [options]\n"
@@ -20,7 +21,10 @@ static const char usage[] =
     "a --stop text, after -n tokens, when the context is full (-c), or at ctrl-C (it\n"
     "still sums up then).\n"
     "Control tokens are never shown. Of a Kimi K3 chat, the response goes to stdout\n"
-    "and the thinking (--think) to stderr; names of channels are not shown.\n";
+    "and the thinking (--think) to stderr; names of channels are not shown.\n"
+    "\n"
+    "With --session the text, or the chat, goes on from a file and is kept in it: what\n"
+    "was read before is not read again. One line on stderr says how much that was.\n";
 
 static const struct eb_arg prompt_args[] = {
     {.name = "-p",
@@ -52,6 +56,8 @@ static const struct eb_arg prompt_args[] = {
      .offset = offsetof(struct eb_options, think),
      .from = offsetof(struct eb_options, think_from),
      .help = "let the model think first (with --chat, Kimi K3)"},
+    EB_SESSION_ARG("go on from this file, if it is there, and write text or\nchat to it "
+                   "afterwards; only the same model can read it"),
 };
 /* ---- prompt ----------------------------------------------------------------------------- */
 
@@ -88,57 +94,126 @@ wrong:
 
 /* ---- answer ----------------------------------------------------------------------------- */
 
-static int find_tokens(const struct eb_session *s, const struct eb_options *o,
-                       const struct eb_text *prompt, struct eb_tokens *out) {
-    if (!o->chat) return eb_tokens_of_text(s->model, prompt->s, prompt->n, out);
-    ebro_chat_message messages[2];
-    size_t n = 0;
-    if (o->system) messages[n++] = (ebro_chat_message){.role = "system", .content = o->system};
-    messages[n++] = (ebro_chat_message){.role = "user", .content = prompt->s};
-    return eb_tokens_of_chat(s->model, messages, n, o->think, out);
+/* An answer in the making. `talk` is a session's chat; without a session, messages are not kept. */
+struct answer {
+    struct eb_session *s;
+    const struct eb_options *o;
+    const struct eb_text *prompt;
+    struct eb_conversation talk;
+    struct eb_tokens tokens; /* all of the chat, or the text to go on with */
+    struct eb_tally t;
+};
+
+static struct eb_conversation *kept_talk(struct answer *a) {
+    return a->o->chat ? &a->talk : NULL;
 }
 
-static int reply_to(struct eb_session *s, const struct eb_options *o, const struct eb_generator *g,
-                    struct eb_tally *t) {
+static int find_chat(struct answer *a) {
+    const struct eb_options *o = a->o;
+    if (!o->session) {
+        ebro_chat_message messages[2];
+        size_t n = 0;
+        if (o->system) messages[n++] = (ebro_chat_message){.role = "system", .content = o->system};
+        messages[n++] = (ebro_chat_message){.role = "user", .content = a->prompt->s};
+        return eb_tokens_of_chat(a->s->model, messages, n, o->think, &a->tokens);
+    }
+    if ((o->system && !eb_conversation_set_system(&a->talk, o->system)) ||
+        !eb_conversation_add(&a->talk, "user", a->prompt->s, a->prompt->n, NULL, 0)) {
+        eb_complain("out of memory for a message of %zu bytes", a->prompt->n);
+        return EB_EXIT_MEMORY;
+    }
+    return eb_tokens_of_chat(a->s->model, a->talk.v, a->talk.n, o->think, &a->tokens);
+}
+
+/* Text goes on where the sequence is; a chat is whole, and what the sequence holds of it, if it
+ * does hold the beginning of it, is not queued again. */
+static int queue(struct answer *a) {
+    struct eb_session *s = a->s;
+    struct eb_tokens *want = &a->tokens;
+    uint32_t held = 0, skip = 0, reused = ebro_seq_length(s->seq);
+    const int32_t *ids = ebro_seq_tokens(s->seq, &held);
+    int code =
+        a->o->chat ? find_chat(a) : eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
+    if (code != EB_EXIT_OK) return code;
+    if (a->o->chat) {
+        while (skip < held && skip < want->n && ids[skip] == want->ids[skip]) skip++;
+        if (skip < held || skip == want->n) {
+            code = eb_session_restart(s);
+            skip = 0;
+        }
+    } else if (held > 0 && ebro_token_bos(s->model) >= 0) {
+        skip = 1; /* the text has begun already */
+    }
+    if (code == EB_EXIT_OK) code = eb_session_append(s, want->ids + skip, want->n - skip, 0);
+    if (code != EB_EXIT_OK || held == 0) return code;
+    if (ebro_seq_length(s->seq) < reused) reused = ebro_seq_length(s->seq);
+    fprintf(stderr, "session %s: %u of %u tokens reused%s\n", a->o->session, reused,
+            ebro_seq_length(s->seq) + ebro_seq_pending(s->seq),
+            reused == 0 ? ": the chat reads as other tokens now" : "");
+    return code;
+}
+
+static int keep_session(struct answer *a, const struct eb_reply *r) {
+    ebro_error err = {0};
+    struct eb_session *s = a->s;
+    if (a->o->chat) {
+        if (!eb_conversation_add(&a->talk, "assistant", r->text.kept ? r->text.kept : "",
+                                 r->text.n_kept, r->thought.kept, r->thought.n_kept)) {
+            eb_complain("out of memory for the reply");
+            return EB_EXIT_MEMORY;
+        }
+    } else if (a->t.owed && ebro_seq_length(s->seq) < s->n_ctx) {
+        /* what was shown belongs to the text */
+        if (ebro_seq_append(s->seq, &a->t.owed_id, 1, 0, &err) != EBRO_OK)
+            return eb_complain_error(&err);
+    }
+    return eb_saved_save(s, a->o->session, kept_talk(a));
+}
+
+static int reply_to(struct answer *a, const struct eb_generator *g) {
     struct eb_reply reply;
     ebro_error err = {0};
-    enum eb_reply_form form = eb_reply_form_of(&s->model_info, o->chat, o->think);
-    if (eb_reply_start(&reply, s->runtime, form, o->stop.items, o->stop.n, &err) != EBRO_OK) {
+    const struct eb_options *o = a->o;
+    enum eb_reply_form form = eb_reply_form_of(&a->s->model_info, o->chat, o->think);
+    if (eb_reply_start(&reply, a->s->runtime, form, o->stop.items, o->stop.n, &err) != EBRO_OK) {
         eb_reply_free(&reply);
         return eb_complain_error(&err);
     }
-    int code = eb_generate(s, g, &reply, t);
+    reply.text.keep = reply.thought.keep = o->session && o->chat;
+    int code = eb_generate(a->s, g, &reply, &a->t);
     /* a wish that is refused before the first token leaves no output */
-    if (code == EB_EXIT_OK || t->n_generated > 0) eb_reply_finish(&reply);
+    if (code == EB_EXIT_OK || a->t.n_generated > 0) eb_reply_finish(&reply);
     if (code == EB_EXIT_OK && !eb_flush_stdout()) code = EB_EXIT_USAGE;
+    if (code == EB_EXIT_OK && o->session) code = keep_session(a, &reply);
     eb_reply_free(&reply);
     return code;
 }
 
 static int answer(struct eb_session *s, const struct eb_options *o, const struct eb_text *prompt) {
-    struct eb_tokens tokens = {0};
-    struct eb_tally t = {0};
+    struct answer a = {.s = s, .o = o, .prompt = prompt};
     struct eb_generator g;
     int code = eb_generator_init(&g, o);
     if (code != EB_EXIT_OK) goto out;
-    if ((code = find_tokens(s, o, prompt, &tokens)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_engine(s, o)) != EB_EXIT_OK) goto out;
-    if ((code = eb_session_append(s, tokens.ids, tokens.n, 0)) != EB_EXIT_OK) goto out;
+    if (o->session && (code = eb_saved_load(s, o->session, kept_talk(&a))) != EB_EXIT_OK) goto out;
+    if ((code = queue(&a)) != EB_EXIT_OK) goto out;
     eb_interrupt_catch(true);
+    uint32_t before = ebro_seq_length(s->seq);
     double begin = eb_seconds();
     if ((code = eb_session_evaluate(s, &eb_interrupted)) != EB_EXIT_OK) goto out;
-    t.prompt_seconds = eb_seconds() - begin;
-    t.n_prompt = ebro_seq_length(s->seq);
-    if (!eb_interrupted) code = reply_to(s, o, &g, &t);
+    a.t.prompt_seconds = eb_seconds() - begin;
+    a.t.n_prompt = ebro_seq_length(s->seq) - before;
+    if (!eb_interrupted) code = reply_to(&a, &g);
     if (eb_interrupted) {
-        t.remark = "interrupted";
+        a.t.remark = "interrupted";
         if (code == EB_EXIT_OK) code = EB_EXIT_INTERRUPTED;
     }
-    if (code == EB_EXIT_OK || code == EB_EXIT_INTERRUPTED) eb_summary_print(s, &t);
+    if (code == EB_EXIT_OK || code == EB_EXIT_INTERRUPTED) eb_summary_print(s, &a.t);
 out:
     eb_generator_free(&g);
-    free(t.made.ids);
-    free(tokens.ids);
+    eb_conversation_free(&a.talk);
+    free(a.t.made.ids);
+    free(a.tokens.ids);
     return code;
 }
 
@@ -155,6 +230,8 @@ int eb_cmd_run(int argc, char **argv) {
 
     struct eb_text prompt = {0};
     struct eb_session s = {0};
+    /* all: a changed chat goes on from what it shares with the old one */
+    if (o.session && o.keep_from == EB_FROM_DEFAULT) o.keep = 0;
     if ((code = find_prompt(&o, &prompt)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_model(&s, &o)) != EB_EXIT_OK) goto out;
     if (o.chat && (code = eb_session_check_think(&s, &o)) != EB_EXIT_OK) goto out;

@@ -49,6 +49,7 @@ struct eb_options {
     /* prompt */
     const char *prompt, *system, *ids;
     bool chat, think;
+    const char *session; /* file; NULL: none */
     enum eb_arg_from prompt_from, system_from, ids_from, think_from;
     /* generation */
     uint64_t n_predict, top_k, seed;

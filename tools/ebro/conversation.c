@@ -82,23 +82,35 @@ static bool write_json(FILE *f, const void *user) {
     return json_dumpf(user, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF;
 }
 
-bool eb_conversation_save(const struct eb_conversation *c, const char *path, char *text,
-                          size_t text_bytes) {
-    bool ok = false;
+/* NULL: out of memory. */
+static json_t *to_json(const struct eb_conversation *c) {
     json_t *all = json_array();
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; all && i < c->n; i++) {
         const ebro_chat_message *m = &c->v[i];
         json_t *one = json_pack("{s:s, s:s, s:s*}", "role", m->role, "content", m->content,
                                 "reasoning_content", m->reasoning);
-        if (json_array_append_new(all, one) != 0) goto out;
+        if (json_array_append_new(all, one) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
     }
-    ok = all && eb_file_write(path, write_json, all, text, text_bytes);
+    return all;
+}
+
+bool eb_conversation_save(const struct eb_conversation *c, const char *path, char *text,
+                          size_t text_bytes) {
+    json_t *all = to_json(c);
+    if (!all) snprintf(text, text_bytes, "out of memory for %zu messages", c->n);
+    bool ok = all && eb_file_write(path, write_json, all, text, text_bytes);
     json_decref(all);
     return ok;
-out:
-    snprintf(text, text_bytes, "out of memory for %zu messages", c->n);
+}
+
+char *eb_conversation_dump(const struct eb_conversation *c) {
+    json_t *all = to_json(c);
+    char *bytes = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
-    return ok;
+    return bytes;
 }
 
 static bool take_message(struct eb_conversation *c, const json_t *one, size_t number,
@@ -123,26 +135,25 @@ static bool take_message(struct eb_conversation *c, const json_t *one, size_t nu
                                json_string_value(reasoning), json_string_length(reasoning));
 }
 
-bool eb_conversation_load(struct eb_conversation *c, const char *path, char *text,
-                          size_t text_bytes) {
-    json_error_t why;
+/* Takes *all over. NULL: it could not be parsed, and *why says why. */
+static bool from_json(struct eb_conversation *c, const char *what, json_t *all,
+                      const json_error_t *why, char *text, size_t text_bytes) {
     struct eb_conversation loaded = {0};
-    json_t *all = json_load_file(path, 0, &why);
     if (!all) {
-        if (why.line > 0)
-            snprintf(text, text_bytes, "%s is not valid JSON: %s (line %d)", path, why.text,
-                     why.line);
+        if (why->line > 0)
+            snprintf(text, text_bytes, "%s is not valid JSON: %s (line %d)", what, why->text,
+                     why->line);
         else
-            snprintf(text, text_bytes, "cannot read %s: %s", path, why.text);
+            snprintf(text, text_bytes, "cannot read %s: %s", what, why->text);
         return false;
     }
     bool ok = json_is_array(all);
-    if (!ok) snprintf(text, text_bytes, "%s: a JSON array of messages is needed", path);
+    if (!ok) snprintf(text, text_bytes, "%s: a JSON array of messages is needed", what);
     for (size_t i = 0; ok && i < json_array_size(all); i++) {
         const char *wrong = NULL;
         ok = take_message(&loaded, json_array_get(all, i), i, &wrong);
         if (!ok)
-            snprintf(text, text_bytes, "%s: message %zu: %s", path, i,
+            snprintf(text, text_bytes, "%s: message %zu: %s", what, i,
                      wrong ? wrong : "out of memory");
     }
     json_decref(all);
@@ -153,4 +164,18 @@ bool eb_conversation_load(struct eb_conversation *c, const char *path, char *tex
         eb_conversation_free(&loaded);
     }
     return ok;
+}
+
+bool eb_conversation_load(struct eb_conversation *c, const char *path, char *text,
+                          size_t text_bytes) {
+    json_error_t why;
+    json_t *all = json_load_file(path, 0, &why);
+    return from_json(c, path, all, &why, text, text_bytes);
+}
+
+bool eb_conversation_parse(struct eb_conversation *c, const char *what, const void *bytes, size_t n,
+                           char *text, size_t text_bytes) {
+    json_error_t why;
+    json_t *all = json_loadb(bytes, n, 0, &why);
+    return from_json(c, what, all, &why, text, text_bytes);
 }

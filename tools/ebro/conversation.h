@@ -34,5 +34,9 @@ bool eb_conversation_save(const struct eb_conversation *c, const char *path, cha
                           size_t text_bytes);
 bool eb_conversation_load(struct eb_conversation *c, const char *path, char *text,
                           size_t text_bytes);
+/* The same array as bytes (free them): NULL when out of memory. And back; `what` names them. */
+char *eb_conversation_dump(const struct eb_conversation *c);
+bool eb_conversation_parse(struct eb_conversation *c, const char *what, const void *bytes, size_t n,
+                           char *text, size_t text_bytes);
 
 #endif

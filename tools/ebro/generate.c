@@ -252,7 +252,11 @@ int eb_generate(struct eb_session *s, const struct eb_generator *g, struct eb_re
             code = EB_EXIT_USAGE;
             break;
         }
-        if (t->n_generated == g->n_predict) break;
+        if (t->n_generated == g->n_predict) {
+            t->owed = true;
+            t->owed_id = id;
+            break;
+        }
         code = step(s, t, id, &on);
     }
     t->step_seconds = eb_seconds() - begin;

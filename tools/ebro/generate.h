@@ -29,6 +29,8 @@ struct eb_tally {
     const char *remark;    /* why it ended, where that is worth a word */
     struct eb_tokens made; /* generated tokens that the sequence has taken; free made.ids */
     size_t made_capacity;
+    bool owed; /* the last token was shown, but the sequence has not taken it: */
+    int32_t owed_id;
 };
 
 /* The logits of the prompt are there, the reply is started and not yet finished afterwards. Ctrl-C

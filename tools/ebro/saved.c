@@ -1,0 +1,58 @@
+/* saved.c: see saved.h. Not its job: when a session is loaded and saved (cmd_run.c, cmd_chat.c). */
+#include "saved.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_there(const char *path) {
+    struct stat st;
+    /* a link that leads nowhere is there: loading it tells */
+    return lstat(path, &st) == 0;
+}
+
+static int take_messages(const struct eb_session *s, const char *path,
+                         struct eb_conversation *talk) {
+    char text[1024], what[512];
+    size_t n = 0;
+    const void *bytes = ebro_seq_application(s->seq, &n);
+    if (!talk && n == 0) return EB_EXIT_OK;
+    if (!talk || n == 0) {
+        eb_complain("%s holds %s: go on with%s --chat", path, n == 0 ? "plain text" : "a chat",
+                    n == 0 ? "out" : "");
+        return EB_EXIT_USAGE;
+    }
+    snprintf(what, sizeof what, "the messages in %s", path);
+    if (eb_conversation_parse(talk, what, bytes, n, text, sizeof text)) return EB_EXIT_OK;
+    eb_complain("%s", text);
+    return EB_EXIT_USAGE;
+}
+
+int eb_saved_load(struct eb_session *s, const char *path, struct eb_conversation *talk) {
+    ebro_error err = {0};
+    if (!is_there(path)) return EB_EXIT_OK;
+    ebro_seq_destroy(&s->seq);
+    if (ebro_seq_load(s->engine, path, &s->seq, NULL, &err) != EBRO_OK) {
+        int code = eb_complain_error(&err);
+        /* a file that is of no use says nothing about the model */
+        return code == EB_EXIT_MODEL ? EB_EXIT_USAGE : code;
+    }
+    return take_messages(s, path, talk);
+}
+
+int eb_saved_save(const struct eb_session *s, const char *path,
+                  const struct eb_conversation *talk) {
+    ebro_error err = {0};
+    ebro_export_options options = {.size = sizeof options};
+    char *messages = talk ? eb_conversation_dump(talk) : NULL;
+    if (talk && !messages) {
+        eb_complain("out of memory for %zu messages", talk->n);
+        return EB_EXIT_MEMORY;
+    }
+    options.application = messages;
+    options.application_bytes = messages ? strlen(messages) : 0;
+    int32_t st = ebro_seq_save(s->seq, path, &options, NULL, &err);
+    free(messages);
+    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
+}
