@@ -2,7 +2,7 @@
 # bench.sh: the form of what `ebro bench` says. What it measures is nobody's promise: no test is timed.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-for what in "" model ops mla; do
+for what in "" model ops mla mem kv; do
     # shellcheck disable=SC2086
     run bench $what --help
     [ $rc -eq 0 ] && grep -q '^usage: ebro bench' "$out" && [ ! -s "$err" ]
@@ -77,6 +77,34 @@ run bench mla --quick -t 1 --json
 [ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-mla-1"')" -eq 1 ] &&
     [ "$(number '"engine": "(expanded|absorbed)"')" -eq 4 ] && [ "$(number '"best_seconds": ')" -eq 2 ]
 result $? "mla: JSON"
+
+TMPDIR=$work run bench mem --quick -t 1
+[ $rc -eq 0 ] && [ ! -s "$err" ] &&
+    [ "$(number '^(match (deep|wide)|blocks|step|rewind) +[0-9]+ +[0-9.]+ +[0-9]+$')" -eq 5 ] &&
+    [ "$(number '^(copy|disk write|disk read) +1 +[0-9.]+ +[0-9]+ +[0-9.]+$')" -eq 3 ] &&
+    [ "$(number '^(copy pages|save|load) +[0-9]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9]+%$')" -eq 3 ]
+result $? "mem: a row for each thing"
+[ -z "$(find "$work" -name 'ebro-bench-*')" ]
+result $? "mem: leaves no file"
+fails "mem: a model that is not there" 2 "no/such" bench mem --quick -t 1 -m no/such
+
+run bench mem --quick -t 1 --json
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-mem-1"')" -eq 1 ] &&
+    [ "$(number '"name": "')" -eq 11 ] && [ "$(number '"of_ceiling": ')" -eq 3 ]
+result $? "mem: JSON"
+
+run bench kv --quick -t 1
+# of the demo: 6 layers of 3 heads of 128 x 128 and windows, 3 MLA layers of 576 values
+[ $rc -eq 0 ] && [ ! -s "$err" ] &&
+    grep -q 'a state of 1.20 MiB and 6912 bytes a token; all MLA 20736, all GQA 9216$' "$out" &&
+    [ "$(number '^ +(128|512) +[0-9.]+( +[0-9.]+){6}$')" -eq 2 ]
+result $? "kv: bytes and rates"
+
+run bench kv --quick -t 1 -ctk f16 -c 128 --json
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-kv-1"')" -eq 1 ] &&
+    [ "$(number '"token_bytes": 3456')" -eq 1 ] && [ "$(number '"tokens": ')" -eq 1 ]
+result $? "kv: JSON, of what the context holds"
+fails "kv: a context that holds nothing of it" 1 "at least 128" bench kv --quick -c 100
 
 if [ -c /dev/full ]; then
     rc=0

@@ -83,5 +83,7 @@ int eb_bench_print_json(json_t *document);
 int eb_bench_model(int argc, char **argv);
 int eb_bench_ops(int argc, char **argv);
 int eb_bench_mla(int argc, char **argv);
+int eb_bench_mem(int argc, char **argv);
+int eb_bench_kv(int argc, char **argv);
 
 #endif

@@ -13,6 +13,8 @@ static const char help_text[] =
     "  model   prompts and generation of a whole model, start, memory\n"
     "  ops     each operator alone, against the ceilings of the device\n"
     "  mla     the two forms of attention over the latent cache, and which one pays\n"
+    "  mem     the memory manager, copies of pages, saving and loading a sequence\n"
+    "  kv      bytes of cache that prompts leave, and how fast they are made\n"
     "\n"
     "`ebro bench WHAT --help` says what is measured and lists the options.\n";
 
@@ -126,8 +128,12 @@ int eb_cmd_bench(int argc, char **argv) {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } parts[] = {{"model", eb_bench_model}, {"ops", eb_bench_ops}, {"mla", eb_bench_mla}};
-    static const char names[] = "model, ops, mla";
+    } parts[] = {{"model", eb_bench_model},
+                 {"ops", eb_bench_ops},
+                 {"mla", eb_bench_mla},
+                 {"mem", eb_bench_mem},
+                 {"kv", eb_bench_kv}};
+    static const char names[] = "model, ops, mla, mem, kv";
 
     if (argc < 1) {
         eb_complain("bench: nothing to measure is named: %s (`ebro bench --help` says more)",
