@@ -460,46 +460,146 @@ static void strangers(void **state) {
     free(b.data);
 }
 
-/* The n-th allocation fails, for every n. */
-static void no_host_memory(void **state) {
+/* HD-05: S[i][j] = 1000 i + j of every head, and rows that say whose they are, written straight
+ * into the blocks, come out at their canonical places; and an import writes them back to theirs. */
+static void canonical_places(void **state) {
     struct fixture *f = *state;
     ebro_error err;
+    struct micro_files files;
+    const struct micro_spec spec = {.seed = 3, .pattern = "KKMKM"};
+    enum { N = 100, HEADS = MICRO_KDA_HEADS, DIM = MICRO_KDA_DIM, KDA = 3, MLA = 2 };
+    enum { ROW = MICRO_KV_LORA + MICRO_ROPE, S = DIM * DIM };
+    ebro_model *model = NULL;
+    files = micro_make(&spec);
+    ebro_model_options mo = {.size = sizeof mo, .files = files.files, .n_files = files.n};
+    test_ok(ebro_model_open(f->rt, &mo, &model, &err), &err);
     ebro_engine_options o = usual();
-    ebro_engine *e = open_engine(f->model, f->device, &o);
-    ebro_seq *s = make(f, e, 100, 5), *r = NULL;
-    struct bytes b = {0}, out = {0};
-    ebro_transfer t;
-    export_to(s, &b, &t);
-    o.cache_dtype = EBRO_F16; /* so that a conversion takes part */
-    ebro_engine *other = open_engine(f->model, f->device, &o);
-    size_t n[2];
-    for (int import = 0; import < 2; import++) {
-        int32_t st = EBRO_NOMEM_HOST;
-        for (n[import] = 0; st != EBRO_OK; n[import]++) {
-            assert_true(n[import] < 100);
-            const size_t held = f->host.n_held;
-            f->host.n_calls = 0;
-            f->host.fail_at = n[import];
-            b.at = out.n = 0;
-            st = import ? ebro_seq_import(other, read_bytes, &b, &r, NULL, &err)
-                        : ebro_seq_export(s, write_bytes, &out, NULL, NULL, &err);
-            f->host.fail_at = SIZE_MAX;
-            if (st == EBRO_OK) break;
-            assert_true(st == EBRO_NOMEM_HOST || st == EBRO_NOMEM_DEVICE);
-            assert_true(err.text[0] != '\0');
-            if (import) assert_null(r);
-            /* The arena and its lists may have grown; they stay with the engine. */
-            assert_true(f->host.n_held <= held + 4);
-            audit(other);
+    ebro_engine *e = open_engine(model, f->device, &o);
+    ebro_seq *s = make(f, e, N, 0);
+    const struct eb_layout *l = &e->layout;
+    float *one = malloc(S * sizeof *one);
+    for (uint32_t u = 0; u < KDA * HEADS; u++) {
+        for (uint32_t i = 0; i < S; i++)
+            one[i] = 1000.0f * (float)(i / DIM) + (float)(i % DIM) + 1e6f * (float)u;
+        ebro_span at = eb_block_span(e, s->mem->state->blocks[u / l->heads_per_block]);
+        at.offset += u % l->heads_per_block * (uint64_t)sizeof(float) * S;
+        test_ok(eb_upload(&e->stream, at, one, S * sizeof *one, &err), &err);
+        test_ok(eb_stream_sync(&e->stream, &err), &err);
+    }
+    for (uint32_t layer = 0; layer < MLA; layer++) {
+        for (uint32_t t = 0; t < N; t++) {
+            for (uint32_t c = 0; c < ROW; c++)
+                one[c] = (float)c + 100.0f * (float)t + 100000.0f * (float)layer;
+            ebro_span at = eb_block_span(e, s->mem->pages[t / l->page_tokens]);
+            at.offset += (layer * l->page_tokens + t % l->page_tokens) * sizeof(float) * ROW;
+            test_ok(eb_upload(&e->stream, at, one, ROW * sizeof *one, &err), &err);
+            test_ok(eb_stream_sync(&e->stream, &err), &err);
         }
     }
-    print_message("%zu and %zu allocations failed in turn\n", n[0], n[1]);
-    assert_true(n[0] >= 1 && n[1] >= 8);
-    assert_int_equal(ebro_seq_length(r), 100);
+    struct bytes b = {0}, again = {0};
+    ebro_transfer t;
+    export_to(s, &b, &t);
+    assert_int_equal(t.state_bytes, KDA * HEADS * S * sizeof(float));
+    assert_int_equal(t.window_bytes, KDA * 3 * 3 * HEADS * DIM * sizeof(float));
+    assert_int_equal(t.row_bytes, MLA * N * ROW * sizeof(float));
+    size_t states = EB_STORE_HEADER_BYTES + t.identity_bytes + t.token_bytes + 16;
+    size_t rows = states + t.state_bytes + t.window_bytes + 16;
+    for (uint32_t i = 0; i < KDA * HEADS * S; i++) {
+        float v;
+        memcpy(&v, b.data + states + i * sizeof v, sizeof v);
+        uint32_t key = i / DIM % DIM, value = i % DIM;
+        assert_true(v == 1000.0f * (float)key + (float)value + 1e6f * (float)(i / S));
+    }
+    for (uint32_t i = 0; i < MLA * N * ROW; i++) {
+        float v;
+        memcpy(&v, b.data + rows + i * sizeof v, sizeof v);
+        uint32_t layer = i / (N * ROW), token = i / ROW % N;
+        assert_true(v == (float)(i % ROW) + 100.0f * (float)token + 100000.0f * (float)layer);
+    }
+    ebro_seq *r = import_from(e, &b, &t);
+    ebro_seq_destroy(&s);
+    export_to(r, &again, &t);
+    assert_memory_equal(again.data, b.data, b.n);
     ebro_engine_close(&e);
-    ebro_engine_close(&other);
+    ebro_model_close(&model);
+    micro_files_free(&files);
+    free(one);
     free(b.data);
-    free(out.data);
+    free(again.data);
+}
+
+/* ---- out of host memory -------------------------------------------------------------------- */
+
+struct nomem {
+    ebro_seq *s, *made;
+    ebro_engine *into;
+    struct bytes in, out;
+    char path[512];
+};
+
+static int32_t try_export(struct nomem *n, ebro_error *err) {
+    n->out.n = 0;
+    return ebro_seq_export(n->s, write_bytes, &n->out, NULL, NULL, err);
+}
+
+static int32_t try_import(struct nomem *n, ebro_error *err) {
+    n->in.at = 0;
+    return ebro_seq_import(n->into, read_bytes, &n->in, &n->made, NULL, err);
+}
+
+static int32_t try_save(struct nomem *n, ebro_error *err) {
+    return ebro_seq_save(n->s, n->path, NULL, NULL, err);
+}
+
+static int32_t try_load(struct nomem *n, ebro_error *err) {
+    return ebro_seq_load(n->into, n->path, &n->made, NULL, err);
+}
+
+/* The n-th allocation of each call fails, for every n. */
+static void no_host_memory(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *name;
+        int32_t (*run)(struct nomem *n, ebro_error *err);
+        size_t least;
+    } calls[] = {{"export", try_export, 1},
+                 {"import", try_import, 8},
+                 {"save", try_save, 3},
+                 {"load", try_load, 8}};
+    ebro_engine_options o = usual();
+    ebro_engine *e = open_engine(f->model, f->device, &o);
+    char *dir = test_tmp_dir();
+    struct nomem n = {.s = make(f, e, 100, 5)};
+    ebro_transfer t;
+    export_to(n.s, &n.in, &t);
+    snprintf(n.path, sizeof n.path, "%s/session", dir);
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+        ebro_error err;
+        o.cache_dtype = EBRO_F16; /* so that a conversion takes part */
+        n.into = open_engine(f->model, f->device, &o);
+        int32_t st = EBRO_NOMEM_HOST;
+        size_t i = 0;
+        for (; st != EBRO_OK; i++) {
+            assert_true(i < 100);
+            f->host.n_calls = 0;
+            f->host.fail_at = i;
+            st = calls[c].run(&n, &err);
+            f->host.fail_at = SIZE_MAX;
+            audit(n.into);
+            if (st == EBRO_OK) break;
+            assert_true(st == EBRO_NOMEM_HOST || st == EBRO_NOMEM_DEVICE);
+            assert_true(err.text[0] != '\0' && n.made == NULL);
+        }
+        print_message("%s: %zu allocations failed in turn\n", calls[c].name, i);
+        assert_true(i >= calls[c].least);
+        if (n.made != NULL) assert_int_equal(ebro_seq_length(n.made), 100);
+        n.made = NULL;
+        ebro_engine_close(&n.into);
+    }
+    ebro_engine_close(&e);
+    test_tmp_remove(&dir);
+    free(n.in.data);
+    free(n.out.data);
 }
 
 /* HD-09: 6,000 tokens of the demo model. */
@@ -547,7 +647,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stays_the_same), cmocka_unit_test(other_engines),
         cmocka_unit_test(is_reused),      cmocka_unit_test(damage),
-        cmocka_unit_test(strangers),      cmocka_unit_test(no_host_memory),
-        cmocka_unit_test(long_session)};
+        cmocka_unit_test(strangers),      cmocka_unit_test(canonical_places),
+        cmocka_unit_test(no_host_memory), cmocka_unit_test(long_session)};
     return cmocka_run_group_tests_name("engine/session", tests, set_up, tear_down);
 }
