@@ -129,15 +129,12 @@ static int32_t cost_touch(struct eb_policy *p, struct eb_node *n, bool hit, ebro
 }
 
 /* The newest is always worth the oldest. */
-static bool lru_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
-                      uint32_t position, uint32_t blocks) {
-    (void)p, (void)tokens, (void)position, (void)blocks;
+static bool lru_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t position) {
+    (void)p, (void)position;
     return victim->segment == EB_PROBATION;
 }
 
-static bool cost_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
-                       uint32_t position, uint32_t blocks) {
-    (void)tokens, (void)blocks;
+static bool cost_admit(struct eb_policy *p, const struct eb_node *victim, uint32_t position) {
     double score = p->age + density(p, position, position);
     if (victim->segment == EB_PROBATION && score >= victim->score) return true;
     p->age = score;

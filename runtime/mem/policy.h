@@ -31,11 +31,9 @@ struct eb_policy_vtable {
     /* A snapshot was just kept (hit false) or resumed from (hit true). NOMEM_HOST: the node is not
      * under the policy's care and must be forgotten. */
     int32_t (*touch)(struct eb_policy *p, struct eb_node *node, bool hit, ebro_error *err);
-    /* Is a new snapshot of `blocks` blocks that saves `tokens` tokens up to `position` worth the
-     * room of `victim`, the node that would have to go? When not, it counts as one that came and
-     * went: what is kept has aged by it. */
-    bool (*admit_snapshot)(struct eb_policy *p, const struct eb_node *victim, uint32_t tokens,
-                           uint32_t position, uint32_t blocks);
+    /* Is a new snapshot after `position` tokens worth the room of `victim`, the node that would
+     * have to go? When not, it counts as one that came and went: what is kept has aged by it. */
+    bool (*admit_snapshot)(struct eb_policy *p, const struct eb_node *victim, uint32_t position);
     /* The node to give up next, still in the policy's care; NULL: none of those that `frees` says
      * would free anything (NULL: all). */
     struct eb_node *(*victim)(struct eb_policy *p,

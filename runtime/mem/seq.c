@@ -81,29 +81,42 @@ static int32_t add_wish(struct eb_seq *s, uint32_t position, uint32_t why, ebro_
     return EBRO_OK;
 }
 
+/* Of the list: the first wish after `position`, n_wishes where there is none. */
+static uint32_t find_wish(const struct eb_seq *s, uint32_t position) {
+    uint32_t low = 0, high = s->n_wishes;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->wishes[middle].position > position)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* The first wish after `position`, of the list or of the interval; position 0: none. */
 static struct eb_wish next_wish(const struct eb_seq *s, uint32_t position) {
-    struct eb_wish w = {0};
-    for (uint32_t i = 0; i < s->n_wishes && w.position == 0; i++) {
-        if (s->wishes[i].position > position) w = s->wishes[i];
-    }
+    uint32_t i = find_wish(s, position);
+    struct eb_wish w = i < s->n_wishes ? s->wishes[i] : (struct eb_wish){0};
     const struct eb_manager_options *o = &s->manager->options;
     if ((o->keep & EB_KEEP_INTERVAL) == 0 || o->interval == 0) return w;
     uint64_t at = ((uint64_t)position / o->interval + 1) * o->interval;
-    if (w.position == 0 || at < w.position)
+    if (w.position == 0 ? at <= UINT32_MAX : at < w.position)
         w = (struct eb_wish){(uint32_t)at, EB_KEEP_INTERVAL};
     else if (at == w.position)
         w.why |= EB_KEEP_INTERVAL;
-    return at > UINT32_MAX ? (struct eb_wish){0} : w;
+    return w;
 }
 
-static void drop_wishes(struct eb_seq *s, uint32_t from, uint32_t to) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_wishes; i++) {
-        if (s->wishes[i].position < from || s->wishes[i].position > to)
-            s->wishes[n++] = s->wishes[i];
-    }
-    s->n_wishes = n;
+static void drop_wishes_to(struct eb_seq *s, uint32_t position) {
+    uint32_t n = find_wish(s, position);
+    if (n == 0) return;
+    s->n_wishes -= n;
+    memmove(s->wishes, s->wishes + n, s->n_wishes * sizeof *s->wishes);
+}
+
+static void drop_wishes_after(struct eb_seq *s, uint32_t position) {
+    s->n_wishes = find_wish(s, position);
 }
 
 int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err) {
@@ -289,13 +302,12 @@ static int32_t make_room(struct eb_seq *s, uint32_t n, bool in_place, ebro_error
 }
 
 /* Room for one snapshot, if it is worth what would have to go. */
-static bool make_room_for_snapshot(struct eb_seq *s, uint32_t tokens, uint32_t position) {
+static bool make_room_for_snapshot(struct eb_seq *s, uint32_t position) {
     struct eb_manager *m = s->manager;
     uint32_t need = m->layout.slot_blocks;
     while (eb_blocks_available(&m->blocks) < need) {
         struct eb_node *victim = eb_manager_victim(m, NULL);
-        if (victim == NULL ||
-            !m->policy.call->admit_snapshot(&m->policy, victim, tokens, position, need))
+        if (victim == NULL || !m->policy.call->admit_snapshot(&m->policy, victim, position))
             return false;
         eb_manager_give_up(m, victim);
     }
@@ -314,17 +326,17 @@ static void warn_once(struct eb_manager *m) {
 
 static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
     struct eb_manager *m = s->manager;
-    uint32_t end = step->first + step->n, last = step->first;
+    uint32_t end = step->first + step->n;
     for (struct eb_wish w = next_wish(s, step->first); w.position != 0 && w.position < end;
          w = next_wish(s, w.position)) {
         struct eb_slot *slot = NULL;
         if (step->n_emits == EB_MAX_EMITS) break;
-        if (!make_room_for_snapshot(s, w.position - last, w.position) ||
+        if (!make_room_for_snapshot(s, w.position) ||
             eb_slot_take(&m->slots, EB_LIVE, &slot, NULL) != EBRO_OK) {
             warn_once(m);
             continue;
         }
-        slot->position = last = w.position;
+        slot->position = w.position;
         step->emits[step->n_emits] = slot;
         step->emit_rows[step->n_emits] = w.position - step->first - 1;
         step->emit_why[step->n_emits++] = w.why;
@@ -401,7 +413,7 @@ void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step) {
     }
     struct eb_wish w = next_wish(s, s->n_done - 1);
     if (w.position == s->n_done) eb_manager_keep(m, s, s->state, w.why);
-    drop_wishes(s, 0, s->n_done);
+    drop_wishes_to(s, s->n_done);
 }
 
 void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched) {
@@ -481,7 +493,7 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
         drop_pages_from(s, eb_layout_pages(&m->layout, s->n_done));
     }
     s->n_tokens = position;
-    drop_wishes(s, position + 1, UINT32_MAX);
+    drop_wishes_after(s, position);
     return EBRO_OK;
 }
 
