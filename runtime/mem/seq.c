@@ -499,11 +499,9 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
 
 /* ---- from elsewhere ------------------------------------------------------------------------ */
 
-int32_t eb_manager_check_room(const struct eb_manager *m, uint32_t n_tokens, ebro_error *err) {
-    /* An empty sequence's needs are those of any. check_room reads this one alone. */
-    struct eb_seq none = {0};
-    none.manager = (struct eb_manager *)(uintptr_t)m;
-    return check_room(&none, n_tokens, err);
+int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, ebro_error *err) {
+    const struct eb_seq empty = {.manager = m};
+    return check_room(&empty, n_tokens, err);
 }
 
 /* The pages and the slot of a sequence without any; they are not written yet. */

@@ -455,6 +455,14 @@ static void strangers(void **state) {
     bad = (ebro_export_options){sizeof bad, note, (size_t)EB_STORE_MOST_APPLICATION + 1};
     test_fails(ebro_seq_export(s, write_bytes, &full, &bad, NULL, &err), EBRO_INVALID, &err,
                "at most");
+    test_fails(ebro_seq_import(NULL, read_bytes, &b, &r, NULL, &err), EBRO_INVALID, &err, "NULL");
+    test_fails(ebro_seq_import(e, NULL, &b, &r, NULL, &err), EBRO_INVALID, &err, "NULL");
+    test_fails(ebro_seq_import(e, read_bytes, &b, NULL, NULL, &err), EBRO_INVALID, &err, "NULL");
+    size_t bytes = 1;
+    uint32_t n = 1;
+    assert_null(ebro_seq_application(NULL, &bytes));
+    assert_null(ebro_seq_tokens(NULL, &n));
+    assert_int_equal(bytes + n, 0);
     free(full.data);
     ebro_engine_close(&e);
     free(b.data);
