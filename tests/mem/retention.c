@@ -231,6 +231,50 @@ static void hd13_useless_warns_once(void **state) {
     close_world(&w);
 }
 
+/* ---- chats ---------------------------------------------------------------------------------- */
+
+enum { N_CHATS = 8, N_TURNS = 10, N_ROUNDS = 12, USER = 90, REPLY = 30 };
+
+/* Eight chats take turns, and new ones follow those that ended, in room for about four states of
+ * each: turns that were gone on from, and chats that ended, make way for those that go on. */
+static void chats_in_turn(void **state) {
+    (void)state;
+    for (int policy = EB_POLICY_LRU; policy <= EB_POLICY_COST; policy++) {
+        struct world w = {0};
+        struct eb_layout l = wide_layout();
+        open_world(&w, &l,
+                   &(struct eb_manager_options){.budget_bytes = 32 * (SLOT + 4) * l.block_bytes,
+                                                .keep = ALL,
+                                                .interval = 4096,
+                                                .policy = (enum eb_policy_kind)policy});
+        static int32_t ids[N_CHATS][MOST];
+        uint32_t n_misses = 0;
+        for (uint32_t round = 0; round < N_ROUNDS; round++) {
+            uint32_t n[N_CHATS] = {0};
+            for (uint32_t k = 0; k < N_TURNS * N_CHATS; k++) {
+                uint32_t c = k % N_CHATS, part = 10 + 2 * (round * N_TURNS * N_CHATS + k);
+                uint32_t before = n[c];
+                n[c] = spell(ids[c], n[c], part, USER);
+                struct eb_reuse r = ask(&w, ids[c], n[c], part + 1, REPLY);
+                n[c] += REPLY;
+                assert_int_equal(r.matched, before);
+                n_misses += r.reused != before;
+            }
+            audit(&w);
+        }
+        assert_true(stats_of(&w).evictions > N_ROUNDS * N_TURNS * N_CHATS);
+        struct eb_manager_stats st = stats_of(&w);
+        print_message("%s: %llu of %llu tokens reused, %u turns not from where they could\n",
+                      policy == EB_POLICY_COST ? "cost" : "lru",
+                      (unsigned long long)st.reused_tokens, (unsigned long long)st.matched_tokens,
+                      n_misses);
+        /* by cost, the first turns of a chat weigh less than the last ones of those before it */
+        if (policy == EB_POLICY_LRU) assert_int_equal(n_misses, 0);
+        assert_true(10 * st.reused_tokens >= 9 * st.matched_tokens);
+        close_world(&w);
+    }
+}
+
 /* ---- HD-10 --------------------------------------------------------------------------------- */
 
 static void hd10_where_to_resume(void **state) {
@@ -451,10 +495,10 @@ static void hd12_a_thousand_cycles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hd10_where_to_resume),   cmocka_unit_test(hd11_one_after_another),
-        cmocka_unit_test(hd11_all_at_once),       cmocka_unit_test(hd11_off_keeps_nothing),
-        cmocka_unit_test(hd12_a_thousand_cycles), cmocka_unit_test(hd13_junctions),
-        cmocka_unit_test(hd13_one_offs_between),  cmocka_unit_test(hd13_interval),
-        cmocka_unit_test(hd13_useless_warns_once)};
+        cmocka_unit_test(hd10_where_to_resume),    cmocka_unit_test(hd11_one_after_another),
+        cmocka_unit_test(hd11_all_at_once),        cmocka_unit_test(hd11_off_keeps_nothing),
+        cmocka_unit_test(hd12_a_thousand_cycles),  cmocka_unit_test(hd13_junctions),
+        cmocka_unit_test(hd13_one_offs_between),   cmocka_unit_test(hd13_interval),
+        cmocka_unit_test(hd13_useless_warns_once), cmocka_unit_test(chats_in_turn)};
     return cmocka_run_group_tests_name("mem/retention", tests, NULL, NULL);
 }
