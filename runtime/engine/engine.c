@@ -107,6 +107,7 @@ static int32_t choose_retention(struct ebro_engine *e, const ebro_engine_options
     r->keep = keep == EBRO_KEEP_NONE ? 0 : (uint32_t)keep;
     r->interval = o->keep_interval != 0 ? o->keep_interval : USUAL_INTERVAL;
     r->policy = o->evict == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU;
+    r->host_bytes = o->host_bytes;
     r->log = &e->device->rt->log;
     return EBRO_OK;
 }
@@ -176,9 +177,35 @@ uint64_t eb_block_address(const struct ebro_engine *e, uint32_t block) {
     return s.mem->address + s.offset;
 }
 
+/* Whole blocks between device and host. */
+static int32_t save_blocks(void *user, const uint32_t *blocks, uint32_t n, void *host,
+                           ebro_error *err) {
+    struct ebro_engine *e = user;
+    uint64_t bytes = e->layout.block_bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t st = eb_download(&e->stream, (char *)host + i * bytes, eb_block_span(e, blocks[i]),
+                                 bytes, err);
+        if (st != EBRO_OK) return st;
+    }
+    return eb_stream_sync(&e->stream, err);
+}
+
+static int32_t load_blocks(void *user, const uint32_t *blocks, uint32_t n, const void *host,
+                           ebro_error *err) {
+    struct ebro_engine *e = user;
+    uint64_t bytes = e->layout.block_bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t st = eb_upload(&e->stream, eb_block_span(e, blocks[i]),
+                               (const char *)host + i * bytes, bytes, err);
+        if (st != EBRO_OK) return st;
+    }
+    return eb_stream_sync(&e->stream, err);
+}
+
 static int32_t open_memory(struct ebro_engine *e, ebro_error *err) {
     e->retention.make = make_extent;
     e->retention.user = e;
+    e->retention.host = (struct eb_host_calls){save_blocks, load_blocks, e};
     return eb_manager_open(&e->mem, &e->layout, &e->alloc, &e->retention, err);
 }
 
@@ -280,6 +307,9 @@ void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {
         x.snapshots_refused = s.snapshots_refused;
         x.evictions = s.evictions;
         x.copied_pages = s.copied_pages;
+        x.host_bytes = s.host_bytes;
+        x.host_saves = s.host_saves;
+        x.host_loads = s.host_loads;
     }
     memcpy(out, &x, out->size < sizeof x ? out->size : sizeof x);
 }

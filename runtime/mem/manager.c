@@ -40,12 +40,15 @@ int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
                    layout->row_bytes == 0 ? 0 : layout->page_tokens,
                    options->max_noted != 0 ? options->max_noted : USUAL_NOTED);
     eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens);
+    m->host = (struct eb_host){
+        .alloc = *alloc, .prefix = &m->prefix, .call = options->host, .limit = options->host_bytes};
     return EBRO_OK;
 }
 
 void eb_manager_close(struct eb_manager *m) {
     if (m->policy.call == NULL) return;
     assert(m->seqs == NULL);
+    eb_host_clear(&m->host);
     m->policy.call->destroy(&m->policy);
     eb_prefix_close(&m->prefix);
     eb_blocks_close(&m->blocks);
@@ -58,6 +61,7 @@ void eb_manager_clear(struct eb_manager *m) {
         m->policy.call->forget(&m->policy, node);
         eb_prefix_forget(&m->prefix, node);
     }
+    eb_host_clear(&m->host);
     uint64_t max = m->prefix.max_tokens;
     m->prefix.max_tokens = 0;
     eb_prefix_trim(&m->prefix);
@@ -100,6 +104,7 @@ void eb_manager_get_stats(const struct eb_manager *m, struct eb_manager_stats *o
     out->n_snapshots = m->prefix.n_snapshots;
     out->n_nodes = m->prefix.n_nodes;
     out->noted_tokens = m->prefix.n_tokens;
+    out->host_bytes = m->host.used;
 }
 
 /* ---- giving up -------------------------------------------------------------------------- */
@@ -117,8 +122,66 @@ struct eb_node *eb_manager_victim(struct eb_manager *m, const struct eb_seq *s) 
 
 void eb_manager_give_up(struct eb_manager *m, struct eb_node *node) {
     m->stats.evictions++;
+    if (eb_host_save(&m->host, node)) m->stats.host_saves++;
     m->policy.call->forget(&m->policy, node);
     eb_prefix_forget(&m->prefix, node);
+}
+
+bool eb_manager_make_room(struct eb_manager *m, uint32_t n, const struct eb_seq *s) {
+    while (eb_blocks_available(&m->blocks) < n) {
+        struct eb_node *victim = eb_manager_victim(m, s);
+        if (victim == NULL) return false;
+        eb_manager_give_up(m, victim);
+    }
+    return eb_blocks_reserve(&m->blocks, n, NULL) == EBRO_OK;
+}
+
+/* ---- back from the host -------------------------------------------------------------------- */
+
+/* Takes blocks for a copy and fills them; the slot is the caller's, held live, as the pages are. */
+static bool bring(struct eb_manager *m, struct eb_node *node, uint32_t *pages,
+                  struct eb_slot **slot) {
+    uint32_t n_pages = node->host->n_pages, slot_blocks = m->layout.slot_blocks;
+    if (eb_slot_take(&m->slots, EB_LIVE, slot, NULL) != EBRO_OK) return false;
+    for (uint32_t i = 0; i < n_pages; i++) {
+        pages[i] = eb_block_take(&m->blocks, EB_LIVE);
+        uint32_t left = eb_node_end(node) - i * m->layout.page_tokens;
+        eb_block_claim(&m->blocks, pages[i], 0,
+                       left < m->layout.page_tokens ? left : m->layout.page_tokens);
+    }
+    for (uint32_t i = 0; i < slot_blocks; i++) pages[n_pages + i] = (*slot)->blocks[i];
+    (*slot)->position = eb_node_end(node);
+    (*slot)->written = eb_host_load(&m->host, node, pages, NULL) == EBRO_OK;
+    return (*slot)->written;
+}
+
+bool eb_manager_fetch(struct eb_manager *m, struct eb_node *node, const int32_t *tokens) {
+    uint32_t end = eb_node_end(node), n_pages = node->host->n_pages;
+    uint32_t *pages =
+        eb_calloc(&m->alloc, (size_t)n_pages + m->layout.slot_blocks, sizeof *pages, NULL);
+    if (pages == NULL) return false;
+    /* Making room gives up others, which are copied too: this copy must outlive that. */
+    eb_host_pin(&m->host, node, true);
+    struct eb_slot *slot = NULL;
+    struct eb_node *kept = NULL;
+    bool here = eb_manager_make_room(m, n_pages + m->layout.slot_blocks, NULL);
+    bool took = here;
+    if (here) here = bring(m, node, pages, &slot);
+    if (here)
+        here =
+            eb_prefix_keep(&m->prefix, tokens, end, pages, slot, node->why, &kept, NULL) == EBRO_OK;
+    if (here && m->policy.call->touch(&m->policy, node, false, NULL) != EBRO_OK) {
+        eb_prefix_forget(&m->prefix, node);
+        here = false;
+    }
+    if (took && slot != NULL) {
+        for (uint32_t i = 0; i < n_pages; i++) eb_block_drop(&m->blocks, pages[i], EB_LIVE);
+        eb_slot_drop(&m->slots, &slot, EB_LIVE);
+    }
+    eb_host_pin(&m->host, node, false);
+    eb_free(&m->alloc, pages);
+    if (here) m->stats.host_loads++;
+    return here;
 }
 
 /* ---- keeping ---------------------------------------------------------------------------- */

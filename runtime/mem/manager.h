@@ -14,6 +14,7 @@
 #define EB_MANAGER_H
 
 #include "base/log.h"
+#include "mem/host.h"
 #include "mem/layout.h"
 #include "mem/policy.h"
 
@@ -23,6 +24,8 @@ struct eb_manager_options {
     uint32_t keep;         /* EB_KEEP_*: which snapshots are taken; 0: only named ones, no reuse */
     uint32_t interval;     /* tokens, for EB_KEEP_INTERVAL */
     enum eb_policy_kind policy;
+    uint64_t host_bytes; /* for copies of what the budget gives up, besides it; 0: none are made */
+    struct eb_host_calls host;
     uint64_t max_noted; /* tokens remembered in the tree; 0: 16 Mi (64 MiB) */
     eb_extent_fn make;  /* NULL: counts alone */
     void *user;
@@ -60,6 +63,8 @@ struct eb_manager_stats {
     uint64_t evaluated_tokens; /* rows of committed steps */
     uint64_t misses[EB_N_MISSES];
     uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
+    uint64_t host_bytes; /* held in host copies */
+    uint64_t host_saves, host_loads;
 };
 
 struct eb_wish {
@@ -91,6 +96,7 @@ struct eb_manager {
     struct eb_slots slots;
     struct eb_prefix prefix;
     struct eb_policy policy;
+    struct eb_host host;
     struct eb_seq *seqs;
     uint32_t n_seqs;
     struct eb_manager_stats stats; /* counters; the rest is filled in when asked */

@@ -100,7 +100,7 @@ static void unlink_ghost(struct eb_prefix *t, struct eb_node *n) {
 }
 
 static void list_if_ghost_leaf(struct eb_prefix *t, struct eb_node *n) {
-    if (n == &t->root || n->pages != NULL || n->first_child != NULL) return;
+    if (n == &t->root || n->pages != NULL || n->first_child != NULL || n->host != NULL) return;
     unlink_ghost(t, n);
     n->older = t->newest;
     n->newer = NULL;
@@ -198,6 +198,10 @@ struct eb_match eb_prefix_match(struct eb_prefix *t, const int32_t *tokens, uint
         if (m.matched > cap) continue;
         if (at->snapshot != NULL) {
             m.snapshot = at;
+            m.hosted = NULL;
+            m.lost = false;
+        } else if (at->host != NULL) {
+            m.hosted = at;
             m.lost = false;
         } else if (at->lost) {
             m.lost = true;
@@ -343,6 +347,14 @@ int32_t eb_prefix_keep(struct eb_prefix *t, const int32_t *tokens, uint32_t n,
     return EBRO_OK;
 }
 
+uint32_t eb_prefix_page_count(const struct eb_prefix *t, uint32_t n_tokens) {
+    return end_page(t, n_tokens);
+}
+
+void eb_prefix_let_go(struct eb_prefix *t, struct eb_node *node) {
+    list_if_ghost_leaf(t, node);
+}
+
 void eb_prefix_forget(struct eb_prefix *t, struct eb_node *node) {
     assert(node->snapshot != NULL);
     eb_slot_drop(t->slots, &node->snapshot, EB_KEPT);
@@ -398,7 +410,7 @@ static const char *audit_node(const struct eb_prefix *t, const struct eb_node *n
         resident += c->pages != NULL;
     }
     if (resident != n->n_resident_children) return "a wrong count of resident children";
-    bool ghost_leaf = n->pages == NULL && n->first_child == NULL;
+    bool ghost_leaf = n->pages == NULL && n->first_child == NULL && n->host == NULL;
     return ghost_leaf == n->listed ? NULL : "a ghost that is not listed, or listed wrongly";
 }
 

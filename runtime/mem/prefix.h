@@ -30,9 +30,10 @@ struct eb_node {
     uint32_t start, n;                         /* positions [start, start + n) */
     uint32_t *pages;                           /* of those positions; NULL: not resident */
     uint32_t n_resident_children;
-    struct eb_slot *snapshot; /* after the last token; NULL: none */
-    uint32_t why;             /* EB_KEEP_*, of the snapshot */
-    bool lost;                /* had a snapshot that was given up */
+    struct eb_slot *snapshot;  /* after the last token; NULL: none */
+    uint32_t why;              /* EB_KEEP_*, of the snapshot */
+    bool lost;                 /* had a snapshot that was given up */
+    struct eb_host_copy *host; /* of a snapshot after the last token; NULL: none. See host.h */
     /* The policy's. */
     double score;
     uint32_t hits, heap_at;
@@ -59,7 +60,8 @@ struct eb_prefix {
 struct eb_match {
     uint32_t matched;         /* leading tokens that are in the tree */
     struct eb_node *snapshot; /* deepest on the path at or before the cap; NULL: none */
-    bool lost;                /* past it, a snapshot was once kept and given up */
+    struct eb_node *hosted;   /* below that one, with a copy in host memory; NULL: none */
+    bool lost;                /* past both, a snapshot was once kept and given up */
 };
 
 void eb_prefix_open(struct eb_prefix *t, const struct eb_alloc *alloc, struct eb_blocks *blocks,
@@ -86,6 +88,10 @@ int32_t eb_prefix_keep(struct eb_prefix *t, const int32_t *tokens, uint32_t n,
                        struct eb_node **out, ebro_error *err);
 /* Drops a node's snapshot, and the pages of the path that no other snapshot needs. */
 void eb_prefix_forget(struct eb_prefix *t, struct eb_node *node);
+/* Pages that hold n tokens; 0 where the model has none. */
+uint32_t eb_prefix_page_count(const struct eb_prefix *t, uint32_t n_tokens);
+/* The node's host copy is gone: without anything else it may be forgotten in its turn. */
+void eb_prefix_let_go(struct eb_prefix *t, struct eb_node *node);
 /* Brings the noted tokens down to max_tokens: drops ghosts, the oldest first. Runs by itself where
  * tokens are added. */
 void eb_prefix_trim(struct eb_prefix *t);

@@ -211,6 +211,12 @@ static int32_t push_first(struct eb_seq *s, uint32_t n, uint32_t n_fresh, ebro_e
     int32_t st = EBRO_OK;
     if (m->options.keep != 0) {
         match = eb_prefix_match(&m->prefix, s->tokens, n, n - n_fresh);
+        if (match.hosted != NULL) {
+            bool here = eb_manager_fetch(m, match.hosted, s->tokens);
+            /* Room was made for it, perhaps at the cost of what was found. */
+            match = eb_prefix_match(&m->prefix, s->tokens, n, n - n_fresh);
+            if (!here) match.lost = true;
+        }
         if (match.snapshot != NULL) st = resume(s, match.snapshot, err);
     }
     if (st == EBRO_OK) st = check_room(s, n, err);

@@ -114,7 +114,8 @@ AT(ebro_engine_options, memory_bytes, 56);
 AT(ebro_engine_options, keep, 64);
 AT(ebro_engine_options, keep_interval, 68);
 AT(ebro_engine_options, evict, 72);
-GROWS(ebro_engine_options, 80);
+AT(ebro_engine_options, host_bytes, 80);
+GROWS(ebro_engine_options, 88);
 
 AT(ebro_estimate, size, 0);
 AT(ebro_estimate, n_ctx, 8);
@@ -164,7 +165,10 @@ AT(ebro_memory, snapshots_refused, 120);
 AT(ebro_memory, evictions, 128);
 AT(ebro_memory, copied_pages, 136);
 AT(ebro_memory, misses, 144);
-GROWS(ebro_memory, 192);
+AT(ebro_memory, host_bytes, 192);
+AT(ebro_memory, host_saves, 200);
+AT(ebro_memory, host_loads, 208);
+GROWS(ebro_memory, 216);
 
 AT(ebro_export_options, size, 0);
 AT(ebro_export_options, application, 8);

@@ -49,7 +49,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static ebro_engine *open_engine(struct fixture *f, int32_t keep, uint64_t memory) {
+static ebro_engine *open_tiers(struct fixture *f, int32_t keep, uint64_t memory, uint64_t host) {
     ebro_error err;
     ebro_engine *e = NULL;
     ebro_engine_options o = {.size = sizeof o,
@@ -57,9 +57,14 @@ static ebro_engine *open_engine(struct fixture *f, int32_t keep, uint64_t memory
                              .cache_dtype = EBRO_F32,
                              .keep = keep,
                              .keep_interval = INTERVAL,
-                             .memory_bytes = memory};
+                             .memory_bytes = memory,
+                             .host_bytes = host};
     test_ok(ebro_engine_open(f->model, f->device, &o, &e, &err), &err);
     return e;
+}
+
+static ebro_engine *open_engine(struct fixture *f, int32_t keep, uint64_t memory) {
+    return open_tiers(f, keep, memory, 0);
 }
 
 /* A prompt that grows: tokens and how many. */
@@ -228,6 +233,32 @@ static void little_memory(void **state) {
     ebro_engine_close(&e);
 }
 
+/* The same little memory, and room on the host: what went there comes back, and is right. */
+static void host_copies(void **state) {
+    struct fixture *f = *state;
+    struct eb_layout l;
+    ebro_error err;
+    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    test_ok(eb_layout_plan(&shape, &l, &err), &err);
+    uint64_t budget = eb_manager_estimate(&l, 1, 700) + 4ull * l.slot_blocks * l.block_bytes;
+    const uint64_t host = 64u << 20;
+    ebro_engine *e = open_tiers(f, 0, budget, host);
+    struct text texts[6] = {{{0}, 0}};
+    int32_t answer[N_NEW];
+    ebro_memory m = {.size = sizeof m};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 6; i++) {
+            if (round == 0) add_random(f, &texts[i], 400);
+            ebro_reuse r = ask_checked(f, e, &texts[i], answer);
+            assert_int_equal(r.n_reused, round == 0 ? 0 : 399);
+            ebro_engine_get_memory(e, &m);
+            assert_true(m.taken_bytes <= budget && m.host_bytes <= host);
+        }
+    }
+    assert_true(m.host_saves > 0 && m.host_loads > 0);
+    ebro_engine_close(&e);
+}
+
 /* HD-12: a thousand cycles hold no more than ten. */
 static void cycles(void **state) {
     struct fixture *f = *state;
@@ -254,8 +285,8 @@ static void cycles(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(second_turn),
-                                       cmocka_unit_test(other_endings),
-                                       cmocka_unit_test(little_memory), cmocka_unit_test(cycles)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(second_turn), cmocka_unit_test(other_endings),
+        cmocka_unit_test(little_memory), cmocka_unit_test(host_copies), cmocka_unit_test(cycles)};
     return test_on_devices("engine/reuse", tests, set_up, tear_down);
 }

@@ -66,6 +66,30 @@ static int32_t make_extent(void *user, uint32_t extent, uint64_t bytes, ebro_err
     return EBRO_OK;
 }
 
+/* Host copies: what the model knows of the blocks goes along. */
+static int32_t save_blocks(void *user, const uint32_t *blocks, uint32_t n, void *host,
+                           ebro_error *err) {
+    struct world *w = user;
+    if (w->fail_alloc != 0 && test_u64(&w->rng) % 10 == 0)
+        return eb_fail(err, EBRO_DEVICE_LOST, "the test fails a copy");
+    assert_true(w->m.host.used + n * w->m.blocks.block_bytes <= w->m.options.host_bytes);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy((char *)host + i * w->m.blocks.block_bytes, &w->blocks[blocks[i]],
+               sizeof *w->blocks);
+    return EBRO_OK;
+}
+
+static int32_t load_blocks(void *user, const uint32_t *blocks, uint32_t n, const void *host,
+                           ebro_error *err) {
+    struct world *w = user;
+    if (w->fail_alloc != 0 && test_u64(&w->rng) % 10 == 0)
+        return eb_fail(err, EBRO_DEVICE_LOST, "the test fails a copy");
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&w->blocks[blocks[i]], (const char *)host + i * w->m.blocks.block_bytes,
+               sizeof *w->blocks);
+    return EBRO_OK;
+}
+
 /* What a sequence would read: every row of its pages and its state. */
 static void check_reads(struct world *w, const struct eb_seq *s) {
     uint64_t h = 0;
@@ -208,6 +232,7 @@ static void open_world(struct world *w, uint32_t blocks, const struct eb_manager
     options.budget_bytes = blocks * l.block_bytes + 77;
     options.extent_bytes = 10 * l.block_bytes;
     options.make = make_extent;
+    options.host = (struct eb_host_calls){save_blocks, load_blocks, w};
     options.user = w;
     w->blocks = calloc(blocks, sizeof *w->blocks);
     assert_non_null(w->blocks);
@@ -224,6 +249,7 @@ static void audit(struct world *w) {
     struct eb_manager_stats st;
     eb_manager_get_stats(&w->m, &st);
     assert_true(st.made_bytes <= st.budget_bytes);
+    assert_true(st.host_bytes <= w->m.options.host_bytes);
     assert_true(st.live_page_bytes + st.live_state_bytes + st.kept_page_bytes +
                     st.kept_state_bytes <=
                 st.made_bytes);
@@ -241,6 +267,7 @@ static void close_world(struct world *w) {
     eb_manager_get_stats(&w->m, &st);
     assert_int_equal(st.kept_page_bytes + st.kept_state_bytes, 0);
     assert_int_equal(st.n_snapshots, 0);
+    assert_int_equal(st.host_bytes, 0);
     assert_int_equal(st.n_nodes, 0);
     eb_manager_close(&w->m);
     assert_int_equal(w->n_held, 0);
@@ -268,6 +295,11 @@ static void run_random(uint32_t n_ops, uint32_t blocks, const struct eb_manager_
                   w.n_steps, w.n_refused, w.n_resumed, w.n_aborted,
                   (unsigned long long)w.m.stats.evictions,
                   (unsigned long long)w.m.stats.copied_pages);
+    print_message("%llu saved to the host, %llu brought back\n",
+                  (unsigned long long)w.m.stats.host_saves,
+                  (unsigned long long)w.m.stats.host_loads);
+    assert_true(o->host_bytes == 0 || fail_extent != 0 ||
+                (w.m.stats.host_saves > 100 && w.m.stats.host_loads > 100));
     /* An extent that cannot be made lowers the limit for good, perhaps to very little. */
     assert_true(w.n_steps > (fail_extent == 0 ? n_ops / 20 : 0));
     if (fail_extent != 0 && w.m.blocks.limit < 100) goto out;
@@ -294,19 +326,36 @@ static void test_cost(void **state) {
                0, 0);
 }
 
+/* Little memory on the device, more on the host: snapshots go there and come back. */
+static void test_host(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        run_random(150000, 110,
+                   &(struct eb_manager_options){.keep = ALL,
+                                                .interval = 30,
+                                                .policy = i,
+                                                .host_bytes = 40000u * (1u + (unsigned)i),
+                                                .max_noted = 1 << 14},
+                   0, 0);
+    }
+}
+
 /* Out of memory at any point, host's and device's. */
 static void test_failing(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
         run_random(50000, 150,
-                   &(struct eb_manager_options){
-                       .keep = ALL, .interval = 40, .policy = i % 2, .max_noted = 1 << 16},
+                   &(struct eb_manager_options){.keep = ALL,
+                                                .interval = 40,
+                                                .policy = i % 2,
+                                                .host_bytes = i < 4 ? 0 : 60000,
+                                                .max_noted = 1 << 16},
                    40, 20);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lru), cmocka_unit_test(test_cost),
-                                       cmocka_unit_test(test_failing)};
+                                       cmocka_unit_test(test_host), cmocka_unit_test(test_failing)};
     return cmocka_run_group_tests_name("mem/manager", tests, NULL, NULL);
 }

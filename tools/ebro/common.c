@@ -112,6 +112,14 @@ static const struct eb_arg reuse_args[] = {
      .offset = offsetof(struct eb_options, memory_mib),
      .help = "budget of latent cache, states and snapshots together;\n"
              "default: two full contexts and ten states"},
+    {.name = "--host-memory",
+     .env = "EBRO_HOST_MEMORY",
+     .meta = "MIB",
+     .kind = EB_ARG_UINT,
+     .max = 1u << 30,
+     .offset = offsetof(struct eb_options, host_mib),
+     .help = "memory of the host for copies of snapshots that the\n"
+             "budget has no room for; default: 0, none"},
     {.name = "--keep",
      .env = "EBRO_KEEP",
      .meta = "WHAT",
@@ -333,6 +341,7 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
                                    .expert_choices = o->save_experts || o->experts,
                                    .keep = o->keep,
                                    .memory_bytes = o->memory_mib << 20,
+                                   .host_bytes = o->host_mib << 20,
                                    .keep_interval = (uint32_t)o->keep_interval,
                                    .evict = o->evict};
     eb_bar_start(&s->bar);

@@ -42,6 +42,7 @@ struct eb_options {
     /* what the engine keeps for later prompts; a command that asks once sets EBRO_KEEP_NONE */
     int32_t keep;        /* EBRO_KEEP_* */
     uint64_t memory_mib; /* budget of cache and states; 0: default */
+    uint64_t host_mib;   /* for copies of what it gives up */
     uint64_t keep_interval;
     int32_t evict; /* ebro_evict */
     enum eb_arg_from keep_from;

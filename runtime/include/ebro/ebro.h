@@ -345,6 +345,11 @@ typedef struct ebro_engine_options {
     int32_t keep;           /* EBRO_KEEP_*; 0: all four */
     uint32_t keep_interval; /* tokens; 0: 4096 */
     int32_t evict;          /* ebro_evict */
+    int32_t reserved;       /* 0 */
+    /* Memory of the host for copies of snapshots that memory_bytes has no room for, each with its
+     * pages: a second budget, never exceeded. They come back when a prompt needs them. 0: none are
+     * made. Of use where the device has memory of its own. */
+    uint64_t host_bytes;
 } ebro_engine_options;
 
 /* What an engine takes, by use, in bytes. Set `size` before the call. */
@@ -451,7 +456,9 @@ typedef struct ebro_memory {
     uint64_t prompts, prompt_tokens, matched_tokens, reused_tokens;
     uint64_t evaluated_tokens;
     uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
-    uint64_t misses[EBRO_N_MISSES]; /* prompts by ebro_miss */
+    uint64_t misses[EBRO_N_MISSES];  /* prompts by ebro_miss */
+    uint64_t host_bytes;             /* held in copies on the host */
+    uint64_t host_saves, host_loads; /* snapshots that went there, and came back */
 } ebro_memory;
 EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
 /* Gives up everything that is kept. Live sequences are not touched. */
