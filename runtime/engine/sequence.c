@@ -145,17 +145,29 @@ static int32_t check_ids(const struct ebro_seq *s, const int32_t *ids, size_t n,
     return EBRO_OK;
 }
 
-/* Room for `rows` rows of logits; nothing changes on failure. */
-static int32_t reserve_logits(struct ebro_seq *s, uint32_t rows, ebro_error *err) {
+/* Memory for `rows` rows of logits, not the sequence's yet; NULL where it has room for them. */
+static int32_t make_logits(const struct ebro_seq *s, uint32_t rows, ebro_mem **out,
+                           ebro_error *err) {
+    *out = NULL;
     if (rows <= s->logits_capacity) return EBRO_OK;
-    ebro_mem *mem = NULL;
     uint64_t bytes = (uint64_t)rows * s->engine->model->config.vocab_size * sizeof(float);
-    int32_t st = eb_mem_alloc(s->engine->device, bytes, EBRO_MEM_READBACK, &mem, err);
-    if (st != EBRO_OK) return eb_while(err, st, "allocating %u rows of logits", rows);
+    int32_t st = eb_mem_alloc(s->engine->device, bytes, EBRO_MEM_READBACK, out, err);
+    return st == EBRO_OK ? st : eb_while(err, st, "allocating %u rows of logits", rows);
+}
+
+static void take_logits(struct ebro_seq *s, ebro_mem *mem, uint32_t rows) {
+    if (mem == NULL) return;
     eb_mem_free(s->engine->device, &s->logits);
     s->logits = mem;
     s->logits_capacity = rows;
-    return EBRO_OK;
+}
+
+/* Room for the row of the last token; nothing changes on failure. */
+static int32_t reserve_last_logits(struct ebro_seq *s, ebro_error *err) {
+    ebro_mem *mem = NULL;
+    int32_t st = make_logits(s, 1, &mem, err);
+    if (st == EBRO_OK) take_logits(s, mem, 1);
+    return st;
 }
 
 static void log_reuse(const struct ebro_seq *s) {
@@ -169,7 +181,7 @@ int32_t eb_seq_wrap(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, e
     int32_t st = make(e, mem, out, err);
     if (st != EBRO_OK) return st;
     /* Tokens may be pending: the logits of the last one will be wanted. */
-    if ((st = reserve_logits(*out, 1, err)) != EBRO_OK)
+    if ((st = reserve_last_logits(*out, err)) != EBRO_OK)
         ebro_seq_destroy(out);
     else
         (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
@@ -183,9 +195,15 @@ int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_
     if (ids == NULL) return eb_fail(err, EBRO_INVALID, "ebro_seq_append: ids is NULL, n is %zu", n);
     if ((st = check_ids(seq, ids, n, err)) != EBRO_OK) return st;
     uint32_t keep = n_logits == 0 ? 1 : n_logits > n ? (uint32_t)n : n_logits;
-    if ((st = reserve_logits(seq, keep, err)) != EBRO_OK) return st;
+    /* The logits that are there stay until nothing can fail any more. */
+    ebro_mem *logits = NULL;
+    if ((st = make_logits(seq, keep, &logits, err)) != EBRO_OK) return st;
     bool first = seq->mem->n_tokens == 0;
-    if ((st = eb_seq_push(seq->mem, ids, (uint32_t)n, keep, err)) != EBRO_OK) return st;
+    if ((st = eb_seq_push(seq->mem, ids, (uint32_t)n, keep, err)) != EBRO_OK) {
+        eb_mem_free(seq->engine->device, &logits);
+        return st;
+    }
+    take_logits(seq, logits, keep);
     if (first) log_reuse(seq);
     seq->logits_from = seq->mem->n_tokens - keep;
     seq->logits_rows = 0;
@@ -204,7 +222,7 @@ int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err) {
 
 int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err) {
     int32_t st = eb_seq_check(seq, err);
-    if (st == EBRO_OK && n_tokens > 0) st = reserve_logits(seq, 1, err);
+    if (st == EBRO_OK && n_tokens > 0) st = reserve_last_logits(seq, err);
     if (st == EBRO_OK) st = eb_seq_cut(seq->mem, n_tokens, err);
     if (st != EBRO_OK) return st;
     seq->logits_rows = 0;
