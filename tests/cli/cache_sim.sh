@@ -67,6 +67,10 @@ grep -v '"geometry"' "$out" >"$work/of_folder"
 [ $rc -eq 0 ] && grep -v '"geometry"' "$work/demo.json" | cmp -s - "$work/of_folder"
 result $? "a geometry is read from config.json"
 
+EBRO_MODEL=no/such run cache-sim --generate one-off --requests 2 --geometry kimi-k3
+[ $rc -eq 0 ] && grep -q '^kimi-k3: a state of 4[0-9][0-9] MiB, 27648 bytes a token' "$out"
+result $? "a geometry on the command line, a model in the environment"
+
 run cache-sim --generate multi-turn --requests 60 --budget 1G,2G,4G --csv "$work/t.csv" --svg "$work/t.svg"
 [ $rc -eq 0 ] && [ "$(wc -l <"$work/t.csv")" -eq 7 ] && [ "$(awk -F, '{ print NF }' "$work/t.csv" | sort -u)" = 20 ]
 result $? "CSV: a row for each budget and policy"

@@ -126,7 +126,7 @@ static int split_args(char *text, size_t n, char **args) {
 
 /* What would take long, or more threads than are good here, is not typed. */
 static bool is_too_much(int n, char **args) {
-    if (n > 1 && strcmp(args[1], "bench") == 0) return true;
+    if (n > 1 && (strcmp(args[1], "bench") == 0 || strcmp(args[1], "cache-sim") == 0)) return true;
     for (int i = 1; i < n; i++)
         if (strncmp(args[i], "-t", 2) == 0 || strncmp(args[i], "--threads", 9) == 0) return true;
     return false;

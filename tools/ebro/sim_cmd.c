@@ -51,6 +51,7 @@ struct sim_options {
     int32_t state_dtype, load;
     uint64_t mla_layers, kda_layers, kda_heads, head_dim, row, vocab; /* 0: the geometry's */
     uint64_t interval;
+    enum eb_arg_from model_from, geometry_from;
     bool cancellable, print_trace;
     struct eb_sim_load g;
 };
@@ -127,6 +128,7 @@ static const struct eb_arg shape_args[] = {
      .meta = "NAME",
      .kind = EB_ARG_TEXT,
      AT(geometry),
+     .from = offsetof(struct sim_options, geometry_from),
      .help = "kimi-linear-48b (default), kimi-k3 or demo"},
     {.name = "-m",
      .alias = "--model",
@@ -134,6 +136,7 @@ static const struct eb_arg shape_args[] = {
      .meta = "MODEL",
      .kind = EB_ARG_TEXT,
      AT(o.model),
+     .from = offsetof(struct sim_options, model_from),
      .help = "instead: a folder, of which config.json alone is\nread"},
     {.name = "-ctk",
      .alias = "--cache-type-k",
@@ -416,12 +419,12 @@ static int choose_shape(struct run *r) {
     struct eb_sim_shape s = {0};
     ebro_error err = {0};
     const char *name = x->geometry ? x->geometry : "kimi-linear-48b";
-    if (x->o.model && x->geometry) {
+    if (x->model_from != EB_FROM_DEFAULT && x->model_from == x->geometry_from) {
         eb_complain("--geometry or -m, not both");
         return EB_EXIT_USAGE;
     }
     int32_t st = EBRO_OK;
-    if (x->o.model) {
+    if (x->model_from > x->geometry_from) { /* the command line wins over the environment */
         st = eb_sim_shape_read(x->o.model, &s, &err);
         name = x->o.model;
     } else if (strcmp(name, "demo") == 0) {
