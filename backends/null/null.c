@@ -21,6 +21,7 @@ enum { ALIGNMENT = 64 };
 /* The opaque types of backend.h are the backend's own to define. */
 struct ebro_dev {
     const ebro_host *host;       /* valid until device_close */
+    uint64_t caps;               /* EBRO_CAP_*, less the mask of device_open */
     _Atomic uint64_t used_bytes; /* a device may be used from several threads */
 };
 
@@ -56,13 +57,11 @@ static int32_t null_probe(const ebro_host *host, ebro_probe_result *out, uint32_
 
 /* ---- device ----------------------------------------------------------------------------- */
 
-/* A real backend chooses here, once and for all, the variant of every op that the device's
- * capabilities (less options->caps_mask) allow, logs the choice, and fails when a required op has
- * none. This one has nothing to choose. */
+/* A real backend chooses here, once and for all, the variant of every op that dev->caps allow, logs
+ * the choice, and fails when a required op has none. This one has nothing to choose. */
 static int32_t null_device_open(const ebro_host *host, uint32_t index,
                                 const ebro_device_options *options, ebro_dev **out,
                                 ebro_error *err) {
-    (void)options;
     if (index != 0) {
         return host->fail(err, EBRO_NO_DEVICE, "there is no null device number %u", index);
     }
@@ -72,6 +71,7 @@ static int32_t null_device_open(const ebro_host *host, uint32_t index,
                           sizeof *dev);
     }
     dev->host = host;
+    dev->caps = EBRO_CAP_UNIFIED & ~(options != NULL ? options->caps_mask : 0);
     atomic_init(&dev->used_bytes, 0);
     *out = dev;
     return EBRO_OK;
@@ -84,7 +84,7 @@ static void null_device_close(ebro_dev *dev) {
 /* May be called at any time and from any thread; free_bytes is that of the moment. */
 static void null_device_caps(ebro_dev *dev, ebro_caps *out) {
     *out = (ebro_caps){.size = sizeof *out,
-                       .bits = EBRO_CAP_UNIFIED,
+                       .bits = dev->caps,
                        .wave_min = 1,
                        .wave_max = 1,
                        .max_binding_bytes = TOTAL_BYTES,
@@ -297,7 +297,9 @@ COMPUTES_NOTHING(attn_res_mix)
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* Left out, as a backend may: weights_prepare, the four graph functions, kda_step. */
+/* Left out, as a backend may: weights_prepare, the four graph functions, kda_step. All other ops
+ * are required: without a function for each this does not compile. */
+#define null_kda_step NULL
 static const ebro_backend table = {.size = sizeof table,
                                    .abi = EBRO_BACKEND_ABI,
                                    .name = "null",
@@ -315,22 +317,10 @@ static const ebro_backend table = {.size = sizeof table,
                                    .submit = null_submit,
                                    .wait = null_wait,
                                    .scratch_bytes = null_scratch_bytes,
-                                   .embed = null_embed,
-                                   .sample = null_sample,
-                                   .rms_norm = null_rms_norm,
-                                   .linear = null_linear,
-                                   .act_mul = null_act_mul,
-                                   .kda_conv = null_kda_conv,
-                                   .kda_prep = null_kda_prep,
-                                   .kda_recur = null_kda_recur,
-                                   .mla_append = null_mla_append,
-                                   .mla_prefill = null_mla_prefill,
-                                   .mla_decode = null_mla_decode,
-                                   .moe_route = null_moe_route,
-                                   .moe_experts = null_moe_experts,
-                                   .attn_res_mix = null_attn_res_mix,
-                                   .state_copy = null_state_copy,
-                                   .rows_copy = null_rows_copy};
+#define OP_ENTRY(N, name) .name = null_##name,
+                                   EBRO_OPS(OP_ENTRY)
+#undef OP_ENTRY
+};
 
 /* The number first, before anything of the host's is touched: another ABI's host table may have
  * another shape. */

@@ -41,17 +41,30 @@ static void caps_of_every_device(void **state) {
     on_every_device(caps_are_sensible);
 }
 
+/* What is left of a device's capabilities. It may refuse to open without one that an op needs. */
+static uint64_t bits_less(const char *device, uint64_t mask) {
+    ebro_device *d = NULL;
+    ebro_error err = {0};
+    const ebro_device_options o = {.size = sizeof o, .caps_mask = mask, .n_threads = 1};
+    int32_t st = eb_device_open(rt, device, &o, &d, &err);
+    if (mask != 0 && st == EBRO_UNSUPPORTED) return 0;
+    test_ok(st, &err);
+    uint64_t bits = d->caps.bits;
+    ebro_device_close(&d);
+    return bits;
+}
+
+/* Each alone, then all. */
 static void a_masked_cap_is_gone(void **state) {
     (void)state;
     for (uint32_t i = 0; i < n_devices; i++) {
-        ebro_device *d = NULL;
-        ebro_error err = {0};
-        const uint64_t mask = EBRO_CAP_F16 | EBRO_CAP_BF16 | EBRO_CAP_MATRIX | EBRO_CAP_GRAPHS |
-                              EBRO_CAP_AVX512 | EBRO_CAP_AVX512BF16 | EBRO_CAP_AVX512VNNI;
-        const ebro_device_options o = {.size = sizeof o, .caps_mask = mask, .n_threads = 1};
-        test_ok(eb_device_open(rt, devices[i].name, &o, &d, &err), &err);
-        assert_int_equal(d->caps.bits & mask, 0);
-        ebro_device_close(&d);
+        const char *name = devices[i].name;
+        uint64_t bits = bits_less(name, 0);
+        for (uint64_t bit = 1; bit != 0; bit <<= 1) {
+            if ((bits & bit) != 0 && (bits_less(name, bit) & bit) != 0)
+                fail_msg("%s: capability 0x%" PRIx64 " is masked and still there", name, bit);
+        }
+        assert_int_equal(bits_less(name, UINT64_MAX), 0);
     }
 }
 
