@@ -1,6 +1,7 @@
 /* devices.c: see devices.h. */
 #include "tests/harness/devices.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,40 +16,58 @@ const char *test_device(void) {
     return current;
 }
 
-/* The names of all devices that compute; returns how many. Where they cannot be listed that is
- * "CPU" alone, whose first test then says what is wrong. */
-static uint32_t list_devices(const char *names[MAX_DEVICES]) {
+/* The names of the devices that the tests are for; returns how many, 0 where there is none of
+ * `wanted`, which it says. Where devices cannot be listed that is "CPU" alone, whose first test
+ * then says what is wrong. */
+static uint32_t list_devices(const char *wanted, const char *names[MAX_DEVICES]) {
     static ebro_device_info infos[MAX_DEVICES];
     ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
     ebro_runtime *rt = NULL;
+    ebro_device *device = NULL;
     ebro_error err = {0};
     uint32_t n_infos = 0, n = 0;
-    names[n++] = "CPU";
-    if (ebro_runtime_open(&options, &rt, &err) == EBRO_OK &&
-        ebro_device_list(rt, infos, MAX_DEVICES, &n_infos, &err) == EBRO_OK) {
+    names[n++] = wanted != NULL ? wanted : "CPU";
+    if (ebro_runtime_open(&options, &rt, &err) == EBRO_OK && wanted != NULL) {
+        if (ebro_device_open(rt, wanted, &device, &err) == EBRO_NO_DEVICE) n = 0;
+        if (n == 0) print_error("EBRO_TEST_DEVICE: %s\n", err.text);
+    } else if (rt != NULL && ebro_device_list(rt, infos, MAX_DEVICES, &n_infos, &err) == EBRO_OK) {
         for (uint32_t i = 0; i < n_infos && i < MAX_DEVICES; i++) {
             if (strcmp(infos[i].backend, "null") == 0 || strcmp(infos[i].name, "CPU") == 0)
                 continue;
             if (n < MAX_DEVICES) names[n++] = infos[i].name;
         }
     }
+    ebro_device_close(&device);
     ebro_runtime_close(&rt);
     return n;
 }
 
+/* Those of the tests whose name fits the pattern (NULL: all), in new memory. */
+static struct CMUnitTest *choose_tests(const char *pattern, const struct CMUnitTest *tests,
+                                       size_t *n_tests) {
+    struct CMUnitTest *chosen = calloc(*n_tests, sizeof *chosen);
+    size_t n = 0;
+    for (size_t i = 0; chosen != NULL && i < *n_tests; i++)
+        if (pattern == NULL || fnmatch(pattern, tests[i].name, 0) == 0) chosen[n++] = tests[i];
+    *n_tests = n;
+    return chosen;
+}
+
 int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
                           CMFixtureFunction setup, CMFixtureFunction teardown) {
-    const char *names[MAX_DEVICES] = {getenv("EBRO_TEST_DEVICE")};
-    uint32_t n = names[0] != NULL ? 1 : list_devices(names);
-    int failed = 0;
-    cmocka_set_test_filter(getenv("EBRO_TEST_FILTER"));
-    for (uint32_t i = 0; i < n; i++) {
+    const char *names[MAX_DEVICES], *pattern = getenv("EBRO_TEST_FILTER");
+    uint32_t n = list_devices(getenv("EBRO_TEST_DEVICE"), names);
+    struct CMUnitTest *chosen = choose_tests(pattern, tests, &n_tests);
+    int failed = n == 0 || n_tests == 0;
+    if (n_tests == 0) print_error("EBRO_TEST_FILTER: no test of %s fits \"%s\"\n", name, pattern);
+    for (uint32_t i = 0; i < n && n_tests > 0; i++) {
         char group[128];
         current = names[i];
         snprintf(group, sizeof group, "%s on %s", name, current);
         print_message("# %s\n", group);
-        failed += _cmocka_run_group_tests(group, tests, n_tests, setup, teardown);
+        failed += _cmocka_run_group_tests(group, chosen, n_tests, setup, teardown);
     }
+    free(chosen);
     return failed != 0;
 }
 
