@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh: the form of what `ebro bench` says. What it measures is nobody's promise: no test is timed.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+header=$(dirname "${BASH_SOURCE[0]}")/../../runtime/include/ebro/backend.h # EBRO_OPS, one a line
 
 for what in "" model ops mla mem kv; do
     # shellcheck disable=SC2086
@@ -46,8 +47,8 @@ result $? "model: JSON"
 run bench ops --quick -t 1
 [ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '^threads 1; read [0-9.]+ GB/s')" -eq 1 ]
 result $? "ops: the ceilings of the device"
-for op in embed sample rms_norm linear act_mul kda_conv kda_prep kda_recur kda_step mla_append mla_prefill \
-    mla_decode moe_route moe_experts attn_res_mix state_copy rows_copy; do
+op=none
+for op in $(sed -n 's/^ *X([A-Z_0-9]*, \([a-z_0-9]*\)).*/\1/p' "$header"); do
     [ "$(number "^$op +tiny .* [0-9.]+ +[0-9.]+ +[0-9.]+ ")" -ge 1 ] || break
     op=all
 done
@@ -62,6 +63,16 @@ run bench ops --quick -t 1 --op kda_step --json
 [ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-ops-1"')" -eq 1 ] &&
     [ "$(number '"op": "')" -eq 1 ] && [ "$(number '"error": [0-9.]+e-')" -eq 1 ]
 result $? "ops: JSON of one operator"
+
+run bench ops --quick -dev Null0
+[ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '^read [0-9.]+ GB/s$')" -eq 1 ] &&
+    [ "$(number '^linear +not computed: .*null')" -eq 1 ] && [ "$(number '^linear ')" -eq 1 ] &&
+    [ "$(number '^rows_copy +tiny ')" -eq 1 ]
+result $? "ops: what the device lacks has one row"
+
+run bench ops --quick -dev Null0 --op linear --json
+[ $rc -eq 0 ] && [ "$(number '"rows": \[\]')" -eq 1 ] && [ "$(number '"reason": ')" -eq 1 ]
+result $? "ops: JSON of what the device lacks"
 
 run bench mla --quick -t 1
 [ $rc -eq 0 ] && [ ! -s "$err" ] &&

@@ -285,9 +285,10 @@ static double point_loss(const struct mla_bench *t, uint32_t i, uint32_t k) {
 
 static void print_head(const struct mla_bench *t) {
     eb_bench_print_host(&t->host);
-    printf("threads %u; %s: %u heads, %u + %u cached, %s weights, %s cache\n\n", t->host.n_threads,
-           t->model, t->c.n_heads, t->c.kv_lora_rank, t->c.qk_rope_head_dim,
-           eb_dtype_name(t->weight_dtype), eb_dtype_name(t->cache_dtype));
+    if (t->host.n_threads > 0) printf("threads %u; ", t->host.n_threads);
+    printf("%s: %u heads, %u + %u cached, %s weights, %s cache\n\n", t->model, t->c.n_heads,
+           t->c.kv_lora_rank, t->c.qk_rope_head_dim, eb_dtype_name(t->weight_dtype),
+           eb_dtype_name(t->cache_dtype));
     printf("%8s %6s %13s %13s %10s %10s %7s\n", "context", "rows", "expanded us", "absorbed us",
            "faster", "engine", "loss");
 }

@@ -27,7 +27,8 @@ static const char usage[] =
     "cores, load, device, description, backend, rung, threads,\n"
     "read_bytes_per_second, multiply_adds_per_second (0: not known), and rows, an\n"
     "array of objects: op, shape, runs, copies, seconds and cpu_seconds (each with\n"
-    "median, min, max), bytes, multiply_adds (0: not counted), error (null: none).\n";
+    "median, min, max), bytes, multiply_adds (0: not counted), error (null: none);\n"
+    "not_computed, an array of what the device lacks: op, shape, reason.\n";
 
 struct eb_ops_bench {
     const struct eb_bench_options *b;
@@ -35,10 +36,11 @@ struct eb_ops_bench {
     struct eb_bench_host host;
     struct eb_ceilings ceilings;
     union eb_op_args sets[EB_RIG_MAX_SETS];
-    json_t *rows; /* with --json */
-    bool stopped; /* a failure was reported */
+    json_t *rows, *refusals; /* with --json */
+    ebro_op refused;         /* the last one that the device does not compute */
+    char reason[1020];       /* and what it said; empty: none yet */
+    bool stopped;            /* a failure was reported */
     int code;
-    uint32_t n_rows;
 };
 
 struct calls {
@@ -105,9 +107,24 @@ static bool json_row(const struct eb_ops_bench *b, const struct row *w) {
     return o && json_array_append_new(b->rows, o) == 0;
 }
 
+/* In place of a row; what is refused for the same reason as the one before it is not repeated. */
+static bool refusal_row(struct eb_ops_bench *b, const struct eb_op_case *c) {
+    const char *op = eb_op_name(c->op), *reason = b->rig.err.text;
+    if (c->op == b->refused && strcmp(reason, b->reason) == 0) return true;
+    b->refused = c->op;
+    snprintf(b->reason, sizeof b->reason, "%s", reason);
+    if (b->rows) {
+        json_t *o = json_pack("{s:s, s:s, s:s}", "op", op, "shape", c->shape, "reason", reason);
+        return o && json_array_append_new(b->refusals, o) == 0;
+    }
+    printf("%-13s not computed: %s\n", op, reason);
+    return eb_flush_stdout();
+}
+
 void eb_ops_run(struct eb_ops_bench *b, const struct eb_op_case *c) {
     struct eb_rig *r = &b->rig;
     struct row w = {.c = c, .error = -1.0};
+    bool written = true;
     if (b->stopped || (b->b->op && strcmp(b->b->op, eb_op_name(c->op)) != 0)) return;
     if (b->b->quick && strncmp(c->shape, "tiny ", 5) != 0) return;
     w.n_sets = build_sets(b, c, &w.floor);
@@ -115,24 +132,29 @@ void eb_ops_run(struct eb_ops_bench *b, const struct eb_op_case *c) {
     if (c->error && !eb_rig_failed(r)) w.error = c->error(r, c->size, &b->sets[0]);
     eb_rig_time(r, w.n_sets, call, &calls, &w.wall, &w.cpu);
     if (r->err.status == EBRO_UNSUPPORTED) {
-        /* an op that a backend may leave out */
+        written = refusal_row(b, c);
         r->err = (ebro_error){0};
     } else if (eb_rig_failed(r)) {
         b->stopped = true;
         b->code = eb_complain_error(&r->err);
-    } else if (b->rows ? !json_row(b, &w) : (print_row(b, &w), !eb_flush_stdout())) {
+    } else if (b->rows) {
+        written = json_row(b, &w);
+    } else {
+        print_row(b, &w);
+        written = eb_flush_stdout();
+    }
+    if (!written) {
         if (b->rows) eb_complain("out of memory while writing the results");
         b->stopped = true;
         b->code = b->rows ? EB_EXIT_MEMORY : EB_EXIT_USAGE;
-    } else {
-        b->n_rows++;
     }
     eb_rig_reset(r);
 }
 
 static void print_head(const struct eb_ops_bench *b) {
     eb_bench_print_host(&b->host);
-    printf("threads %u; read %.2f GB/s", b->host.n_threads, 1e-9 * b->ceilings.read_bytes);
+    if (b->host.n_threads > 0) printf("threads %u; ", b->host.n_threads);
+    printf("read %.2f GB/s", 1e-9 * b->ceilings.read_bytes);
     if (b->ceilings.multiply_adds > 0.0)
         printf(", %.2f G multiply-adds/s", 1e-9 * b->ceilings.multiply_adds);
     printf("\n\n%-13s %-32s %10s %10s %9s %7s %6s %8s %6s %8s\n", "op", "shape", "us", "cpu us",
@@ -140,10 +162,10 @@ static void print_head(const struct eb_ops_bench *b) {
 }
 
 static int print_json(const struct eb_ops_bench *b) {
-    json_t *o =
-        json_pack("{s:s, s:I, s:f, s:f, s:O}", "schema", "ebro-bench-ops-1", "threads",
-                  (json_int_t)b->host.n_threads, "read_bytes_per_second", b->ceilings.read_bytes,
-                  "multiply_adds_per_second", b->ceilings.multiply_adds, "rows", b->rows);
+    json_t *o = json_pack("{s:s, s:I, s:f, s:f, s:O, s:O}", "schema", "ebro-bench-ops-1", "threads",
+                          (json_int_t)b->host.n_threads, "read_bytes_per_second",
+                          b->ceilings.read_bytes, "multiply_adds_per_second",
+                          b->ceilings.multiply_adds, "rows", b->rows, "not_computed", b->refusals);
     if (o && !eb_bench_json_host(&b->host, o)) {
         json_decref(o);
         o = NULL;
@@ -203,8 +225,9 @@ int eb_bench_ops(int argc, char **argv) {
     }
 
     struct eb_ops_bench *b = calloc(1, sizeof *b);
-    if (!b || (options.o.json && !(b->rows = json_array()))) {
+    if (!b || (options.o.json && !((b->rows = json_array()) && (b->refusals = json_array())))) {
         eb_complain("out of memory");
+        if (b) json_decref(b->rows);
         free(b);
         return EB_EXIT_MEMORY;
     }
@@ -212,6 +235,7 @@ int eb_bench_ops(int argc, char **argv) {
     code = measure(b, threads[0]);
     eb_rig_close(&b->rig);
     json_decref(b->rows);
+    json_decref(b->refusals);
     free(b);
     return code;
 }

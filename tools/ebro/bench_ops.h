@@ -5,23 +5,9 @@
 #include "bench_rig.h"
 
 union eb_op_args {
-    ebro_embed_args embed;
-    ebro_sample_args sample;
-    ebro_rms_norm_args rms_norm;
-    ebro_linear_args linear;
-    ebro_act_mul_args act_mul;
-    ebro_kda_conv_args kda_conv;
-    ebro_kda_prep_args kda_prep;
-    ebro_kda_recur_args kda_recur;
-    ebro_kda_step_args kda_step;
-    ebro_mla_append_args mla_append;
-    ebro_mla_prefill_args mla_prefill;
-    ebro_mla_decode_args mla_decode;
-    ebro_moe_route_args moe_route;
-    ebro_moe_experts_args moe_experts;
-    ebro_attn_res_mix_args attn_res_mix;
-    ebro_state_copy_args state_copy;
-    ebro_rows_copy_args rows_copy;
+#define EB_OP_ARGS(N, name) ebro_##name##_args name;
+    EBRO_OPS(EB_OP_ARGS)
+#undef EB_OP_ARGS
 };
 
 /* What a call costs at least: each byte that must move once, each multiply-add of the op's
