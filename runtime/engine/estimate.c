@@ -29,6 +29,8 @@ static int32_t fill_memory(const struct ebro_engine *e, ebro_estimate *x, ebro_e
         return eb_fail(err, EBRO_INVALID, "a latent cache of %u tokens overflows", e->n_ctx);
     x->cache_bytes = rows;
     x->rounding_bytes = live - rows - x->state_bytes - x->window_bytes;
+    int32_t st = eb_manager_check_budget(l, e->retention.budget_bytes, err);
+    if (st != EBRO_OK) return st;
     x->memory_bytes = e->retention.budget_bytes / l->block_bytes * l->block_bytes;
     x->kept_bytes = x->memory_bytes > live ? x->memory_bytes - live : 0;
     x->block_bytes = l->block_bytes;

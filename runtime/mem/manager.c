@@ -15,19 +15,24 @@ uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, ui
     return (uint64_t)n_seqs * blocks_of(layout, n_tokens, 2) * layout->block_bytes;
 }
 
+int32_t eb_manager_check_budget(const struct eb_layout *layout, uint64_t budget_bytes,
+                                ebro_error *err) {
+    uint64_t least = blocks_of(layout, 1, 1);
+    if (budget_bytes / layout->block_bytes >= least) return EBRO_OK;
+    return eb_fail(err, EBRO_NOMEM_DEVICE,
+                   "a cache of %llu bytes holds no sequence: one of a single token needs %llu",
+                   (unsigned long long)budget_bytes,
+                   (unsigned long long)(least * layout->block_bytes));
+}
+
 int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
                         const struct eb_alloc *alloc, const struct eb_manager_options *options,
                         ebro_error *err) {
     *m = (struct eb_manager){.layout = *layout, .alloc = *alloc, .options = *options};
+    int32_t st = eb_manager_check_budget(layout, options->budget_bytes, err);
+    if (st != EBRO_OK) return st;
     uint64_t limit = options->budget_bytes / layout->block_bytes;
     if (limit > INT32_MAX) limit = INT32_MAX;
-    uint64_t least = blocks_of(layout, 1, 1);
-    if (limit < least) {
-        return eb_fail(err, EBRO_NOMEM_DEVICE,
-                       "a cache of %llu bytes holds no sequence: one of a single token needs %llu",
-                       (unsigned long long)options->budget_bytes,
-                       (unsigned long long)(least * layout->block_bytes));
-    }
     uint64_t extent =
         options->extent_bytes != 0 ? options->extent_bytes : (uint64_t)USUAL_EXTENT_MIB << 20;
     uint64_t extent_blocks = extent / layout->block_bytes;

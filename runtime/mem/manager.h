@@ -118,8 +118,11 @@ struct eb_seq_step {
     uint32_t old_pages; /* for abort */
 };
 
-/* INVALID when the budget does not hold one token of one sequence: names needed and allowed bytes.
- * The options' log must outlive the manager. */
+/* NOMEM_DEVICE when the budget does not hold one token of one sequence: names needed and allowed
+ * bytes. */
+int32_t eb_manager_check_budget(const struct eb_layout *layout, uint64_t budget_bytes,
+                                ebro_error *err);
+/* Fails as eb_manager_check_budget. The options' log must outlive the manager. */
 int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
                         const struct eb_alloc *alloc, const struct eb_manager_options *options,
                         ebro_error *err);

@@ -111,6 +111,9 @@ static void refuses(void **state) {
     test_fails(ebro_model_estimate(model, device, &o, &x, &err), EBRO_INVALID, &err, "cache dtype");
     o = (ebro_engine_options){.size = sizeof o, .n_ctx = UINT32_MAX};
     test_fails(ebro_model_estimate(model, device, &o, &x, &err), EBRO_INVALID, &err, "context of");
+    o = (ebro_engine_options){.size = sizeof o, .memory_bytes = 1};
+    test_fails(ebro_model_estimate(model, device, &o, &x, &err), EBRO_NOMEM_DEVICE, &err,
+               "a cache of 1 bytes holds no sequence");
     test_fails(ebro_model_estimate(NULL, device, NULL, &x, &err), EBRO_INVALID, &err, "NULL");
     x.size = 1;
     test_fails(ebro_model_estimate(model, device, NULL, &x, &err), EBRO_INVALID, &err, "size is 1");
