@@ -108,8 +108,7 @@ void eb_step_write(struct ebro_engine *e, struct eb_step *step) {
     for (uint32_t i = 0; i < step->n_parts; i++) write_part(e, &step->parts[i], i);
     uint32_t n_decoding = step->n_decoding;
     if (n_decoding > 0)
-        step->ranges[step->n_ranges++] =
-            write_range(step, e->step.row_offsets[0], 0, n_decoding);
+        step->ranges[step->n_ranges++] = write_range(step, e->step.row_offsets[0], 0, n_decoding);
     if (n_decoding == step->n_parts) return;
     struct eb_range *r = &step->ranges[step->n_ranges++];
     *r = write_range(step, e->step.row_offsets[1], n_decoding, step->n_parts);
