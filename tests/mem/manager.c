@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "mem/manager.h"
 #include "tests/harness/test.h"
@@ -276,14 +275,7 @@ static void close_world(struct world *w) {
 
 static void run_random(uint32_t n_ops, uint32_t blocks, const struct eb_manager_options *o,
                        uint64_t fail_extent, uint64_t fail_alloc) {
-    /* EBRO_TEST_SEED repeats a run. */
-    const char *again = getenv("EBRO_TEST_SEED");
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t seed = again != NULL ? strtoull(again, NULL, 0)
-                                  : (uint64_t)now.tv_sec * 1000003u + (uint64_t)now.tv_nsec;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    struct world w = {.rng = {seed}};
+    struct world w = {.rng = {test_seed()}};
     open_world(&w, blocks, o);
     w.fail_extent = fail_extent;
     w.fail_alloc = fail_alloc;
