@@ -324,4 +324,10 @@ set +m
 [ $rc -eq 130 ] && [ -s "$out" ] && grep -q '^prompt 4 tokens .*interrupted$' "$err"
 result $? "ctrl-C ends the text and still sums up"
 
+EBRO_DECODE="1 2" run tokenize -p x
+[ $rc -eq 0 ] && [ -s "$out" ]
+result $? "EBRO_DECODE under a text that is given"
+EBRO_THREADS=many run run -p x -n 1 -t 1
+[ $rc -eq 0 ]
+result $? "a malformed variable under an option that is given"
 finish

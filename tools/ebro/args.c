@@ -155,14 +155,27 @@ static const struct eb_arg *find_positional(const struct eb_arg_group *groups, s
     return NULL;
 }
 
-static bool parse_environment(const struct eb_arg_group *groups, size_t n_groups, void *values,
-                              char *text, size_t text_bytes) {
+/* `a` stands on the command line. A value that looks like it counts too: what it would hide is
+ * then only a complaint about the environment. */
+static bool is_given(const struct eb_arg *a, int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        const char *value = strncmp(argv[i], "--", 2) == 0 ? strchr(argv[i], '=') : NULL;
+        size_t n = value ? (size_t)(value - argv[i]) : strlen(argv[i]);
+        if (strlen(a->name) == n && strncmp(a->name, argv[i], n) == 0) return true;
+        if (a->alias && strlen(a->alias) == n && strncmp(a->alias, argv[i], n) == 0) return true;
+    }
+    return false;
+}
+
+static bool parse_environment(const struct eb_arg_group *groups, size_t n_groups, int argc,
+                              char **argv, void *values, char *text, size_t text_bytes) {
     for (size_t g = 0; g < n_groups; g++) {
         for (size_t i = 0; i < groups[g].n; i++) {
             const struct eb_arg *a = &groups[g].args[i];
             const char *value = a->env ? getenv(a->env) : NULL;
             if (!value || !*value) continue;
-            if (!set_value(a, a->env, value, EB_FROM_ENVIRONMENT, values, text, text_bytes))
+            if (!set_value(a, a->env, value, EB_FROM_ENVIRONMENT, values, text, text_bytes) &&
+                !is_given(a, argc, argv))
                 return false;
         }
     }
@@ -172,7 +185,7 @@ static bool parse_environment(const struct eb_arg_group *groups, size_t n_groups
 enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_groups, int argc,
                                   char **argv, void *values, char *text, size_t text_bytes) {
     /* Help is given however wrong the rest is, but not where "--help" is the value of an option. */
-    bool wrong = !parse_environment(groups, n_groups, values, text, text_bytes);
+    bool wrong = !parse_environment(groups, n_groups, argc, argv, values, text, text_bytes);
     const struct eb_arg *positional = find_positional(groups, n_groups);
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];

@@ -40,6 +40,7 @@ static const struct eb_arg text_args[] = {
      .meta = "IDS",
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct eb_options, decode),
+     .from = offsetof(struct eb_options, decode_from),
      .help =
          "write the bytes of these tokens to stdout, with\nnothing added: numbers between blanks "
          "or commas, or a\nJSON array; \"-\" reads them from stdin"},
@@ -185,6 +186,9 @@ int eb_cmd_tokenize(int argc, char **argv) {
     int code = eb_command_options("tokenize", usage, groups, sizeof groups / sizeof *groups, argc,
                                   argv, &o);
     if (code >= 0) return code;
+    /* a text on the command line wins over the environment's wish to decode */
+    if (o.prompt && o.prompt_from == EB_FROM_COMMAND_LINE && o.decode_from == EB_FROM_ENVIRONMENT)
+        o.decode = NULL;
     if ((code = check_options(&o)) != EB_EXIT_OK) return code;
 
     struct eb_session s = {0};

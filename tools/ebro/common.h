@@ -67,6 +67,7 @@ struct eb_options {
     /* inspect and tokenize */
     bool tensors, ids_only, special;
     const char *decode;
+    enum eb_arg_from decode_from;
 };
 
 /* Defaults of all of them. */
