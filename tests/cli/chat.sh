@@ -49,6 +49,21 @@ grep -q '^(0 messages, ' "$err" && grep -q '^(2 messages, ' "$err" &&
 result $? "undo reads little again, and says so"
 
 chat "$facts
+/undo
+Hello
+/stats
+" --keep none
+[ $rc -eq 0 ] && grep -q '^([0-9]* of [0-9]* tokens are read again: ' "$err" &&
+    grep -q "^(of the last prompt's [0-9]* tokens 0 were already read)" "$err"
+result $? "what nothing was kept of is read again"
+chat "$facts
+What is the code for Mira?
+/stats
+"
+grep -q "^(of the last prompt's [0-9]* tokens [1-9][0-9]* were already read)" "$err"
+result $? "the statistics count what the sequence kept"
+
+chat "$facts
 /regen
 "
 answers "another reply, greedy" $'1938\n1938'
@@ -73,7 +88,7 @@ $facts
 /system
 /stats
 "
-grep -q '^(1 messages' "$err" && grep -q '^(0 messages' "$err"
+grep -q '^(1 message, ' "$err" && grep -q '^(0 messages' "$err"
 result $? "clear keeps the system message, and an empty one removes it"
 
 chat "$facts
@@ -204,6 +219,9 @@ class Terminal:
             if time.time() > end or not (self.read(1) or time.time() < end):
                 sys.exit("no %r in %r" % (what, self.text))
         self.text = self.text[self.text.index(what) + len(what):]
+    def until(self, what):
+        while what not in self.text: self.read(1)
+        return self.text[:self.text.index(what)]
     def send(self, what):
         os.write(self.fd, what)
     def end(self):
@@ -229,6 +247,35 @@ pid, status = os.waitpid(t.pid, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 print("ok terminal")
 
+t = Terminal("chat", "-ub", "1", "-c", "8000")
+t.wait_for(b"> ")
+t.send(facts.encode() + b"\r")
+t.wait_for(b"1938")
+t.wait_for(b"> ")
+t.send(b"/stats\r")
+t.wait_for(b"(2 messages, ")
+before = t.until(b" of ")
+t.wait_for(b"> ")
+for i in range(40):           # a terminal's line has an end: a long message comes in parts
+    t.send(b"one two three four five six seven eight nine ten " * 4 + b"\\\r")
+    t.wait_for(b"... ")
+t.send(b"end\r")
+time.sleep(0.3)
+t.send(b"\x03")
+t.wait_for(b"the message is dropped")
+t.wait_for(b"> ")
+t.send(b"/stats\r")
+t.wait_for(b"(2 messages, ")
+assert t.until(b" of ") == before, before
+t.wait_for(b"> ")
+t.send(b"What is the code for Mira?\r")
+t.wait_for(b"4821")
+t.wait_for(b"> ")
+t.send(b"/quit\r")
+pid, status = os.waitpid(t.pid, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+print("ok dropped")
+
 t = Terminal("chat", "--logit-bias", endless)
 t.wait_for(b"> ")
 t.send(b"Tell me a story.\r")
@@ -247,6 +294,8 @@ print("ok interrupt")
 PY
 grep -q '^ok terminal' "$out"
 result $? "a terminal: dim thinking, a dropped line, the end"
+grep -q '^ok dropped' "$out"
+result $? "a terminal: ctrl-C while a message is read leaves what was there before"
 grep -q '^ok interrupt' "$out"
 result $? "a terminal: ctrl-C stops a reply and keeps it"
 

@@ -54,10 +54,33 @@ What is the code for Tom?
 [ $rc -eq 0 ] && [ -s "$work/new" ]
 result $? "ebro chat makes the file"
 run run --chat --system "Answer in a word." -p "Hello" --session "$work/new"
-[ $rc -eq 0 ] && grep -q 'tokens reused: the chat reads as other tokens now' "$err"
+[ $rc -eq 0 ] && grep -q 'begins otherwise than the stored one (--system or --think' "$err"
 result $? "another system message: all is read again, and a line says so"
 
+# kept NAME MESSAGES COMMANDS: these commands and the end leave so many messages in the file.
+kept() {
+    with "$facts
+/save $work/before.json
+" chat --session "$work/kept-$n"
+    with "$3
+" chat --session "$work/kept-$n"
+    with "/save $work/after.json
+" chat --session "$work/kept-$n"
+    [ $rc -eq 0 ] && [ "$(grep -c '"role"' "$work/after.json")" -eq "$2" ]
+    result $? "$1"
+}
+kept "/clear is kept" 0 "/clear"
+kept "/undo is kept" 0 "/undo"
+kept "/system is kept" 3 "/system Answer briefly."
+kept "/load is kept" 2 "/clear
+/load $work/before.json"
+
 # ---- what is refused
+
+fails "no name" 1 "--session needs the name of a file" chat --session ""
+fails "a folder that is not there" 1 "cannot write .*absent/x: .*No such file" chat --session \
+    "$work/absent/x"
+fails "a file as folder" 1 "is no folder" run -p x --session "$work/text/x"
 
 cp "$work/talk" "$work/good"
 fails "a chat as text" 1 "holds a chat: go on with --chat" run -p x --session "$work/talk"
@@ -91,4 +114,12 @@ rc=0
 [ $rc -eq 1 ] && [ "$(cat "$out")" = 1938 ] && grep -q "^ebro: .*talk: writing: File too large" "$err" &&
     cmp -s "$work/talk" "$work/good" && ! compgen -G "$work/*.tmp-*" >/dev/null
 result $? "a full disk leaves the old file"
+rc=0
+(
+    ulimit -f 1000
+    printf '%s\n' "What is the code for Tom?" |
+        "$EBRO" chat --session "$work/talk" >"$out" 2>"$err"
+) || rc=$?
+[ $rc -eq 1 ] && [ "$(cat "$out")" = 1938 ] && cmp -s "$work/talk" "$work/good"
+result $? "and ebro chat ends with 1"
 finish

@@ -54,8 +54,8 @@ static const struct eb_arg chat_args[] = {
      .help = "let the model think before it replies (Kimi K3):\nshown dim on a terminal, else on "
              "stderr"},
     EB_SESSION_ARG("go on from this file, if it is there, and write the\nconversation to it after "
-                   "each reply, with all that the\nmodel has read; only the same model can read "
-                   "it"),
+                   "each reply and each command that\nchanges it, with all that the model has "
+                   "read; only\nthe same model can read it"),
 };
 
 struct chat {
@@ -63,10 +63,13 @@ struct chat {
     const struct eb_options *o;
     struct eb_generator g;
     struct eb_conversation talk;
-    struct eb_tokens held; /* what the sequence has taken, pending tokens included */
-    const char *rewound;   /* why it will not go on from there; NULL: it should */
-    bool dim;              /* stdout is a terminal that may show it */
-    struct eb_tally last;  /* of the last turn; its `made` is not kept */
+    struct eb_tokens held;       /* what the sequence has taken, pending tokens included */
+    const char *rewound;         /* why it will not go on from there; NULL: it should */
+    bool changed;                /* since the session's file was written last */
+    int saved;                   /* exit code of the last time it was written */
+    bool dim;                    /* stdout is a terminal that may show it */
+    struct eb_tally last;        /* of the last turn; its `made` is not kept */
+    size_t n_last, n_last_known; /* tokens of the last prompt; of them, already read before it */
     size_t n_reread, n_read, n_generated;
 };
 
@@ -83,6 +86,10 @@ static void note(const struct chat *c, const char *fmt, ...) {
     fputs(dim ? ")\033[0m\n" : ")\n", stderr);
 }
 
+static const char *plural(uint64_t n) {
+    return n == 1 ? "" : "s";
+}
+
 /* ---- a turn ----------------------------------------------------------------------------- */
 
 /* An empty sequence in place of the one that has read something. */
@@ -93,25 +100,30 @@ static int forget(struct chat *c) {
 }
 
 /* Queues what the sequence has not taken of `want`, in a new sequence where it took something
- * else. */
-static int catch_up(struct chat *c, const struct eb_tokens *want) {
-    size_t common = 0;
+ * else. *kept: tokens of it that were there before. */
+static int catch_up(struct chat *c, const struct eb_tokens *want, size_t *kept) {
+    size_t common = 0, seen = 0;
     while (common < c->held.n && common < want->n && c->held.ids[common] == want->ids[common])
         common++;
     const char *why = NULL;
     if (common < c->held.n || common == want->n) {
         why = c->rewound ? c->rewound : "the last reply reads as other tokens than were generated";
+        seen = ebro_seq_length(c->s.seq);
+        if (seen > common) seen = common;
         int code = forget(c);
         if (code != EB_EXIT_OK) return code;
         common = 0;
     }
+    *kept = common;
     int code = eb_session_append(&c->s, want->ids + common, want->n - common, 0);
     if (code != EB_EXIT_OK) return code;
     if (why) {
         ebro_reuse reuse = {.size = sizeof reuse};
         ebro_seq_get_reuse(c->s.seq, &reuse);
-        size_t again = want->n - reuse.n_reused;
-        note(c, "%zu of %zu tokens are read again: %s; %s", again, want->n, why, reuse.reason);
+        if (reuse.n_matched > seen) seen = reuse.n_matched;
+        size_t again = seen > reuse.n_reused ? seen - reuse.n_reused : 0;
+        if (again > 0)
+            note(c, "%zu of %zu tokens are read again: %s; %s", again, want->n, why, reuse.reason);
         c->n_reread += again;
     }
     int32_t *grown = realloc(c->held.ids, want->n * sizeof *grown);
@@ -170,12 +182,21 @@ static int speak(struct chat *c, struct eb_tally *t) {
     return code;
 }
 
+/* Takes back what was queued behind the first n tokens. */
+static int take_back(struct chat *c, size_t n) {
+    ebro_error err = {0};
+    if (n == 0 || ebro_seq_rewind(c->s.seq, (uint32_t)n, &err) != EBRO_OK) return forget(c);
+    c->held.n = n;
+    return EB_EXIT_OK;
+}
+
 /* Reads the conversation, which ends with a user's message, and replies to it. What cannot be
  * answered, because it does not fit or was interrupted, is dropped and the program goes on. */
 static int reply(struct chat *c) {
     struct eb_tokens want = {0};
     struct eb_tally t = {0};
     bool answered = false;
+    size_t kept = 0;
     int code = eb_tokens_of_chat(c->s.model, c->talk.v, c->talk.n, c->o->think, &want);
     if (code != EB_EXIT_OK) goto out;
     if (want.n >= c->s.n_ctx) {
@@ -186,25 +207,27 @@ static int reply(struct chat *c) {
         goto out;
     }
     eb_interrupted = 0;
-    if ((code = catch_up(c, &want)) != EB_EXIT_OK) goto out;
+    if ((code = catch_up(c, &want, &kept)) != EB_EXIT_OK) goto out;
     t.n_prompt = ebro_seq_pending(c->s.seq);
     double begin = eb_seconds();
     code = eb_session_evaluate(&c->s, &eb_interrupted);
     if (code == EB_EXIT_NUMERIC) code = forget(c);
     if (code != EB_EXIT_OK || c->held.n == 0) goto out;
     t.prompt_seconds = eb_seconds() - begin;
+    c->n_read += t.n_prompt - ebro_seq_pending(c->s.seq);
     if (eb_interrupted) {
         note(c, "interrupted before the reply: the message is dropped");
+        code = take_back(c, kept);
         goto out;
     }
     answered = true;
+    c->n_last = want.n;
+    c->n_last_known = want.n - t.n_prompt;
     code = speak(c, &t);
     if (t.remark) note(c, "%s", t.remark);
     if (code == EB_EXIT_NUMERIC) code = forget(c); /* said already; the conversation is whole */
-    c->n_read += t.n_prompt;
     c->n_generated += t.n_generated;
-    /* a full disk is complained about and ends no conversation */
-    if (code == EB_EXIT_OK && c->o->session) eb_saved_save(&c->s, c->o->session, &c->talk);
+    c->changed = true;
 out:
     if (!answered) {
         eb_conversation_cut(&c->talk, c->talk.n - 1);
@@ -249,6 +272,7 @@ static int do_clear(struct chat *c, const char *rest) {
     (void)rest;
     bool system = c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
     eb_conversation_cut(&c->talk, system ? 1 : 0);
+    c->changed = true;
     return forget(c);
 }
 
@@ -258,6 +282,7 @@ static int do_system(struct chat *c, const char *rest) {
         return EB_EXIT_MEMORY;
     }
     c->rewound = "the system message changed";
+    c->changed = true;
     return EB_EXIT_OK;
 }
 
@@ -270,6 +295,7 @@ static int do_undo(struct chat *c, const char *rest) {
     }
     eb_conversation_cut(&c->talk, at);
     c->rewound = "a turn was taken back";
+    c->changed = true;
     return EB_EXIT_OK;
 }
 
@@ -282,6 +308,7 @@ static int do_regen(struct chat *c, const char *rest) {
     }
     eb_conversation_cut(&c->talk, at + 1);
     c->rewound = "the last reply was taken back";
+    c->changed = true;
     c->g.sampling.seed++; /* the draws depend on it and on the position alone */
     return reply(c);
 }
@@ -291,7 +318,7 @@ static int do_save(struct chat *c, const char *rest) {
     if (!*rest)
         note(c, "/save needs the name of a file");
     else if (eb_conversation_save(&c->talk, rest, text, sizeof text))
-        note(c, "%zu messages written to %s", c->talk.n, rest);
+        note(c, "%zu message%s written to %s", c->talk.n, plural(c->talk.n), rest);
     else
         eb_complain("%s", text);
     return EB_EXIT_OK;
@@ -302,7 +329,8 @@ static int do_load(struct chat *c, const char *rest) {
     if (!*rest) {
         note(c, "/load needs the name of a file");
     } else if (eb_conversation_load(&c->talk, rest, text, sizeof text)) {
-        note(c, "%zu messages read from %s", c->talk.n, rest);
+        note(c, "%zu message%s read from %s", c->talk.n, plural(c->talk.n), rest);
+        c->changed = true;
         return forget(c);
     } else {
         eb_complain("%s", text);
@@ -313,19 +341,24 @@ static int do_load(struct chat *c, const char *rest) {
 static int do_stats(struct chat *c, const char *rest) {
     (void)rest;
     note(c,
-         "%zu messages, %zu of %u tokens; in all %zu read, %zu of them again, and "
+         "%zu message%s, %zu of %u tokens; in all %zu read, %zu of them again, and "
          "%zu generated",
-         c->talk.n, c->held.n, c->s.n_ctx, c->n_read, c->n_reread, c->n_generated);
+         c->talk.n, plural(c->talk.n), c->held.n, c->s.n_ctx, c->n_read, c->n_reread,
+         c->n_generated);
+    if (c->n_last > 0)
+        note(c, "of the last prompt's %zu tokens %zu were already read", c->n_last,
+             c->n_last_known);
     ebro_memory m = {.size = sizeof m};
     ebro_engine_get_memory(c->s.engine, &m);
     const double mib = 1 << 20;
-    note(
-        c,
-        "memory: %.1f of %.1f MiB taken; sequence %.1f, %u snapshots and their pages %.1f; %" PRIu64
-        " tokens reused, %" PRIu64 " snapshots given up",
-        (double)m.taken_bytes / mib, (double)m.budget_bytes / mib,
-        (double)(m.live_page_bytes + m.live_state_bytes) / mib, m.n_snapshots,
-        (double)(m.kept_page_bytes + m.kept_state_bytes) / mib, m.reused_tokens, m.evictions);
+    note(c,
+         "memory: %.1f of %.1f MiB taken; sequence %.1f, %u snapshot%s and %s pages %.1f; %" PRIu64
+         " token%s reused by new sequences, %" PRIu64 " snapshot%s given up",
+         (double)m.taken_bytes / mib, (double)m.budget_bytes / mib,
+         (double)(m.live_page_bytes + m.live_state_bytes) / mib, m.n_snapshots,
+         plural(m.n_snapshots), m.n_snapshots == 1 ? "its" : "their",
+         (double)(m.kept_page_bytes + m.kept_state_bytes) / mib, m.reused_tokens,
+         plural(m.reused_tokens), m.evictions, plural(m.evictions));
     if (c->last.n_generated > 0) eb_summary_print(&c->s, &c->last);
     return EB_EXIT_OK;
 }
@@ -359,6 +392,14 @@ static int take_line(struct chat *c, const char *line, size_t n) {
     return line[0] == '/' ? say(c, line + 1, n - 1) : say(c, line, n);
 }
 
+/* Writes what changed to the session's file. A full disk is complained about and ends no
+ * conversation. */
+static void keep(struct chat *c) {
+    if (!c->o->session || !c->changed) return;
+    c->saved = eb_saved_save(&c->s, c->o->session, &c->talk);
+    c->changed = false;
+}
+
 static int converse(struct chat *c) {
     struct eb_lines *lines = eb_lines_open();
     if (!lines) {
@@ -379,9 +420,10 @@ static int converse(struct chat *c) {
         }
         code = take_line(c, line, n);
         free(line);
+        if (code == EB_EXIT_OK) keep(c);
     }
     eb_lines_close(&lines);
-    return code == QUIT ? EB_EXIT_OK : code;
+    return code == QUIT || code == EB_EXIT_OK ? c->saved : code;
 }
 
 /* Goes on from the session's file, where there is one. */
@@ -392,8 +434,13 @@ static int resume(struct chat *c) {
     if (code != EB_EXIT_OK || n == 0) return code;
     const struct eb_tokens held = {(int32_t *)(uintptr_t)ids, n};
     if ((code = hold_made(c, &held)) != EB_EXIT_OK) return code;
-    note(c, "session %s: %zu messages, %u of %u tokens reused", c->o->session, c->talk.n,
-         ebro_seq_length(c->s.seq), n);
+    note(c, "session %s: %zu message%s, %u of %u tokens reused", c->o->session, c->talk.n,
+         plural(c->talk.n), ebro_seq_length(c->s.seq), n);
+    c->rewound = c->o->system
+                     ? "the conversation begins otherwise than the stored one (--system or --think "
+                       "changed?)"
+                     : "the conversation is not the stored one (a turn taken back, or --think "
+                       "changed?)";
     return code;
 }
 
@@ -414,6 +461,7 @@ int eb_cmd_chat(int argc, char **argv) {
     int code =
         eb_command_options("chat", usage, groups, sizeof groups / sizeof *groups, argc, argv, &o);
     if (code >= 0) return code;
+    if (o.session && (code = eb_saved_check(o.session)) != EB_EXIT_OK) return code;
     o.chat = true;
     if (o.n_predict_from == EB_FROM_DEFAULT) o.n_predict = UINT64_MAX;
 

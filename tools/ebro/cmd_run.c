@@ -149,7 +149,9 @@ static int queue(struct answer *a) {
     if (ebro_seq_length(s->seq) < reused) reused = ebro_seq_length(s->seq);
     fprintf(stderr, "session %s: %u of %u tokens reused%s\n", a->o->session, reused,
             ebro_seq_length(s->seq) + ebro_seq_pending(s->seq),
-            reused == 0 ? ": the chat reads as other tokens now" : "");
+            reused == 0 ? ": the conversation begins otherwise than the stored one (--system or "
+                          "--think changed?)"
+                        : "");
     return code;
 }
 
@@ -228,6 +230,7 @@ int eb_cmd_run(int argc, char **argv) {
         eb_command_options("run", usage, groups, sizeof groups / sizeof *groups, argc, argv, &o);
     if (code >= 0) return code;
 
+    if (o.session && (code = eb_saved_check(o.session)) != EB_EXIT_OK) return code;
     struct eb_text prompt = {0};
     struct eb_session s = {0};
     /* all: a changed chat goes on from what it shares with the old one */

@@ -1,15 +1,41 @@
 /* saved.c: see saved.h. Not its job: when a session is loaded and saved (cmd_run.c, cmd_chat.c). */
 #include "saved.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static bool is_there(const char *path) {
     struct stat st;
     /* a link that leads nowhere is there: loading it tells */
     return lstat(path, &st) == 0;
+}
+
+int eb_saved_check(const char *path) {
+    struct stat st;
+    char folder[4096] = ".";
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (slash && n < sizeof folder - 1) snprintf(folder, sizeof folder, "%.*s", (int)n + !n, path);
+    if (!*path) {
+        eb_complain("--session needs the name of a file");
+    } else if (slash && n >= sizeof folder - 1) {
+        eb_complain("--session: a path of %zu bytes is too long", strlen(path));
+    } else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        eb_complain("--session: %s is a folder, it must be a file", path);
+    } else if (stat(folder, &st) != 0) {
+        eb_complain("--session: cannot write %s: %s: %s", path, folder, strerror(errno));
+    } else if (!S_ISDIR(st.st_mode)) {
+        eb_complain("--session: cannot write %s: %s is no folder", path, folder);
+    } else if (access(folder, W_OK | X_OK) != 0) {
+        eb_complain("--session: cannot write %s: folder %s: %s", path, folder, strerror(errno));
+    } else {
+        return EB_EXIT_OK;
+    }
+    return EB_EXIT_USAGE;
 }
 
 static int take_messages(const struct eb_session *s, const char *path,
