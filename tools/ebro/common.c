@@ -416,8 +416,13 @@ int eb_session_append(struct eb_session *s, const int32_t *ids, size_t n, uint32
     ebro_error err = {0};
     size_t held = (size_t)ebro_seq_length(s->seq) + ebro_seq_pending(s->seq);
     if (n > s->n_ctx - held) {
-        eb_complain("context full: %zu tokens do not fit into %u; -c N gives room for N", held + n,
-                    s->n_ctx);
+        uint32_t max = s->model_info.max_context;
+        if (max > 0 && held + n > max)
+            eb_complain("context full: %zu tokens do not fit into %u; the model was made for %u",
+                        held + n, s->n_ctx, max);
+        else
+            eb_complain("context full: %zu tokens do not fit into %u; -c N gives room for N",
+                        held + n, s->n_ctx);
         return EB_EXIT_USAGE;
     }
     return ebro_seq_append(s->seq, ids, n, n_logits, &err) == EBRO_OK ? EB_EXIT_OK
