@@ -215,6 +215,15 @@ static int32_t undo(struct batch *b, int32_t st, ebro_error *err) {
     return st;
 }
 
+/* Nothing could be evaluated: whoever waits for the tokens of a failed sequence would wait for
+ * ever. */
+static int32_t check_none_waits(const struct ebro_engine *e, ebro_error *err) {
+    for (const struct ebro_seq *s = e->seqs; s != NULL; s = s->next) {
+        if (s->failed != EBRO_OK && ebro_seq_pending(s) > 0) return eb_seq_check(s, err);
+    }
+    return EBRO_OK;
+}
+
 static int32_t run_batch(struct batch *b, ebro_error *err) {
     int32_t st = add_decoding(b, err);
     if (st == EBRO_OK) st = add_prompts(b, err);
@@ -225,7 +234,8 @@ static int32_t run_batch(struct batch *b, ebro_error *err) {
     }
     if (b->step.n_parts == 0) {
         if (b->short_of_memory != EBRO_OK && err != NULL) *err = b->why;
-        return b->short_of_memory;
+        if (b->short_of_memory != EBRO_OK) return b->short_of_memory;
+        return check_none_waits(b->e, err);
     }
     st = run(b, err);
     return st == EBRO_OK ? settle(b, err) : undo(b, st, err);
@@ -233,8 +243,6 @@ static int32_t run_batch(struct batch *b, ebro_error *err) {
 
 int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {
     if (engine == NULL) return eb_fail(err, EBRO_INVALID, "the engine is NULL");
-    if (engine->n_seqs == 1 && engine->seqs->failed != EBRO_OK)
-        return eb_seq_check(engine->seqs, err);
     struct batch b = {.e = engine};
     b.in_place = engine->progress.call == NULL || !has_prompt(engine);
     b.step.parts = engine->parts;

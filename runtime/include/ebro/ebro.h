@@ -317,7 +317,7 @@ typedef enum ebro_evict {
 typedef struct ebro_engine_options {
     size_t size;
     uint32_t n_ctx;   /* tokens that a sequence can hold; 0: the model's maximum, at most 8192 */
-    uint32_t n_chunk; /* prefill tokens per step; 0: 512 */
+    uint32_t n_chunk; /* tokens per step, one of each decoding sequence first; 0: 512 */
     /* Latent cache: EBRO_F32, EBRO_F16 or EBRO_BF16; -1: the device's default (f32 on the CPU,
      * bf16 elsewhere). */
     int32_t cache_dtype;
@@ -404,11 +404,12 @@ EBRO_API uint32_t ebro_seq_pending(const ebro_seq *seq);
 EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
                                  ebro_error *err);
 /* Evaluates one step: at most n_chunk queued tokens, of all sequences together: first one for each
- * sequence that has one left, then more of the others in turn. Nothing queued: does nothing. After
- * an error other than EBRO_CANCELLED and EBRO_NOMEM_DEVICE the sequence that it names (the first of
- * several) is unusable and must be destroyed: ebro_seq_status tells which ones; the others have
- * gone on. A sequence for which memory is short waits while others can go on; when none can, the
- * step is EBRO_NOMEM_DEVICE and has changed nothing. */
+ * sequence that has one left, then more of the others in turn. Nothing queued: does nothing;
+ * INVALID where only sequences that failed have tokens queued. After an error other than
+ * EBRO_CANCELLED and EBRO_NOMEM_DEVICE the sequence that it names (the first of several) is
+ * unusable and must be destroyed: ebro_seq_status tells which ones; the others have gone on. A
+ * sequence for which memory is short waits while others can go on; when none can, the step is
+ * EBRO_NOMEM_DEVICE and has changed nothing. */
 EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
 /* EBRO_OK, or the status of the step that made the sequence unusable. */
 EBRO_API int32_t ebro_seq_status(const ebro_seq *seq);
