@@ -259,6 +259,36 @@ static void host_copies(void **state) {
     ebro_engine_close(&e);
 }
 
+/* An append that is refused for memory changes nothing: the logits of before are still there,
+ * though more rows of them were asked for. */
+static void refused_append(void **state) {
+    struct fixture *f = *state;
+    struct eb_layout l;
+    ebro_error err;
+    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    test_ok(eb_layout_plan(&shape, &l, &err), &err);
+    ebro_engine *e = open_engine(f, 0, eb_manager_estimate(&l, 1, 300));
+    ebro_seq *s = NULL;
+    const float *row = NULL, *again = NULL;
+    uint32_t rows = 0;
+    test_ok(ebro_seq_create(e, &s, &err), &err);
+    test_ok(ebro_seq_append(s, f->shared, 40, 2, &err), &err);
+    while (ebro_seq_pending(s) > 0) test_ok(ebro_engine_step(e, &err), &err);
+    test_ok(ebro_seq_logits(s, &row, &rows, &err), &err);
+    size_t bytes = 2 * f->vocab * sizeof *row;
+    float *want = malloc(bytes);
+    memcpy(want, row, bytes);
+    test_fails(ebro_seq_append(s, f->shared, N_SHARED, 100, &err), EBRO_NOMEM_DEVICE, &err,
+               "bytes of cache more");
+    assert_int_equal(ebro_seq_pending(s), 0);
+    test_ok(ebro_seq_logits(s, &again, &rows, &err), &err);
+    assert_int_equal(rows, 2);
+    assert_ptr_equal(again, row);
+    assert_memory_equal(again, want, bytes);
+    free(want);
+    ebro_engine_close(&e);
+}
+
 /* HD-12: a thousand cycles hold no more than ten. */
 static void cycles(void **state) {
     struct fixture *f = *state;
@@ -286,7 +316,8 @@ static void cycles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(second_turn), cmocka_unit_test(other_endings),
-        cmocka_unit_test(little_memory), cmocka_unit_test(host_copies), cmocka_unit_test(cycles)};
+        cmocka_unit_test(second_turn),   cmocka_unit_test(other_endings),
+        cmocka_unit_test(little_memory), cmocka_unit_test(refused_append),
+        cmocka_unit_test(host_copies),   cmocka_unit_test(cycles)};
     return test_on_devices("engine/reuse", tests, set_up, tear_down);
 }
