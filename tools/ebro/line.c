@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "interrupt.h"
@@ -76,11 +77,25 @@ static void close_editor(struct eb_lines *l) {
     if (l->history) history_end(l->history);
 }
 
+/* libedit shows the prompt before it takes the terminal over: a ctrl-C in between would be a
+ * signal, and the line, which the system then drops, would wait for ever. */
+static void set_signal_keys(bool on) {
+    struct termios t;
+    if (tcgetattr(STDIN_FILENO, &t) != 0) return;
+    if (on)
+        t.c_lflag |= (tcflag_t)ISIG;
+    else
+        t.c_lflag &= ~(tcflag_t)ISIG;
+    tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
 static enum eb_line_result read_edited(struct eb_lines *l, const char **line, size_t *n) {
     int count = 0;
     l->interrupted = false;
     errno = 0;
+    set_signal_keys(false);
     *line = el_gets(l->editor, &count);
+    set_signal_keys(true);
     if (l->interrupted) {
         fputs("^C\n", l->screen);
         fflush(l->screen);
