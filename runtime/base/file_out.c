@@ -40,7 +40,8 @@ static int32_t open_beside(struct eb_file_out *f, ebro_error *err) {
     errno = EEXIST;
     for (int i = 0; i < ATTEMPTS && errno == EEXIST; i++) {
         snprintf(f->name, bytes, "%s.tmp-%ld-%d", f->target, (long)getpid(), i);
-        f->fd = open(f->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        /* what somebody said is theirs alone to read */
+        f->fd = open(f->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (f->fd >= 0) return EBRO_OK;
     }
     return fail(f, "making a file beside it", err);

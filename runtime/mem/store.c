@@ -363,10 +363,13 @@ int32_t eb_store_get_header(struct eb_store *s, struct eb_store_sizes *out, ebro
     enum { MOST_PARTS = 16 };
     uint8_t header[EB_STORE_PREFIX_BYTES + MOST_PARTS * EB_STORE_ENTRY_BYTES + EB_STORE_SUM_BYTES];
     *out = (struct eb_store_sizes){0};
-    int32_t st = read_all(s, header, EB_STORE_PREFIX_BYTES, err);
-    if (st != EBRO_OK) return st;
-    if (memcmp(header, begin_magic, sizeof begin_magic) != 0)
+    /* The first bytes alone: a short file of another kind is of another kind before it is short. */
+    int32_t st = read_all(s, header, sizeof begin_magic, err);
+    if (st != EBRO_OK && st != EBRO_FORMAT) return st;
+    if (st != EBRO_OK || memcmp(header, begin_magic, sizeof begin_magic) != 0)
         return eb_fail(err, EBRO_FORMAT, "header: this is no stored sequence of Ebro");
+    st = read_all(s, header + sizeof begin_magic, EB_STORE_PREFIX_BYTES - sizeof begin_magic, err);
+    if (st != EBRO_OK) return st;
     const uint8_t *p = header + sizeof begin_magic;
     uint32_t version = get32(&p), bytes = get32(&p), n = get32(&p), reserved = get32(&p);
     if (version != EB_STORE_VERSION) {

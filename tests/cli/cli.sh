@@ -115,7 +115,7 @@ shrinks() {
     cp "$demo/model.safetensors" "$work/model/"
     "$EBRO" run -m "$work/model" -p "The whale is" -n 100000 "$@" >"$out" 2>"$err" </dev/null &
     pid=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         [ -s "$out" ] && break
         sleep 0.1
     done

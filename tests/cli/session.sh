@@ -94,9 +94,9 @@ fails "a file cut short" 1 "KDA states: the stream ends" run --chat -p x --sessi
 { cat "$work/good"; echo; } >"$work/long"
 fails "a file with more behind it" 1 "bytes behind it" run --chat -p x --session "$work/long"
 echo "a text" >"$work/no"
-fails "a file of another kind" 1 "header: " run --chat -p x --session "$work/no"
+fails "a file of another kind" 1 "no stored sequence of Ebro" run --chat -p x --session "$work/no"
 : >"$work/empty"
-fails "an empty file" 1 "header: the stream ends" run --chat -p x --session "$work/empty"
+fails "an empty file" 1 "no stored sequence of Ebro" run --chat -p x --session "$work/empty"
 ln -s "$work/absent" "$work/link"
 fails "a link that leads nowhere" 1 "No such file" run -p x --session "$work/link"
 [ "$(cat "$work/no")" = "a text" ] && [ ! -s "$work/empty" ] && cmp -s "$work/talk" "$work/good" &&

@@ -376,7 +376,8 @@ static void damage(void **state) {
         refused_with(e, &b, EBRO_OK, NULL);
         b.data[i / 8] ^= (uint8_t)(1u << i % 8);
     }
-    for (b.n = 0; b.n < n; b.n += EVERY) refused_with(e, &b, EBRO_FORMAT, "too early");
+    for (b.n = 0; b.n < n; b.n += EVERY)
+        refused_with(e, &b, EBRO_FORMAT, b.n < 8 ? "no stored sequence" : "too early");
     b.read_fails = true;
     for (b.n = 0; b.n < n; b.n += 977) refused_with(e, &b, EBRO_IO, "the sender failed");
     b.read_fails = false;
