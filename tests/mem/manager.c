@@ -325,7 +325,7 @@ static void test_host(void **state) {
         run_random(150000, 110,
                    &(struct eb_manager_options){.keep = ALL,
                                                 .interval = 30,
-                                                .policy = i,
+                                                .policy = (enum eb_policy_kind)i,
                                                 .host_bytes = 40000u * (1u + (unsigned)i),
                                                 .max_noted = 1 << 14},
                    0, 0);
@@ -339,7 +339,7 @@ static void test_failing(void **state) {
         run_random(50000, 150,
                    &(struct eb_manager_options){.keep = ALL,
                                                 .interval = 40,
-                                                .policy = i % 2,
+                                                .policy = (enum eb_policy_kind)(i % 2),
                                                 .host_bytes = i < 4 ? 0 : 60000,
                                                 .max_noted = 1 << 16},
                    40, 20);
