@@ -41,7 +41,7 @@ static void write_file(const char *name, const void *data, size_t bytes) {
 /* A model whose context is small, so that no answer takes long. */
 static void write_model(void) {
     const struct micro_spec spec = {.family = MICRO_K3, .pattern = "KM", .ffn = MICRO_LATENT};
-    static const char had[] = "\"model_max_length\":4096", has[] = "\"model_max_length\":  40";
+    static const char had[] = "\"model_max_length\":8192", has[] = "\"model_max_length\":  40";
     struct micro_files files = micro_make(&spec);
     ebro_file *config = micro_file(&files, "config.json");
     char *text = malloc(config->bytes + 1);
