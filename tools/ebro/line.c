@@ -77,25 +77,26 @@ static void close_editor(struct eb_lines *l) {
     if (l->history) history_end(l->history);
 }
 
-/* libedit shows the prompt before it takes the terminal over: a ctrl-C in between would be a
- * signal, and the line, which the system then drops, would wait for ever. */
-static void set_signal_keys(bool on) {
-    struct termios t;
-    if (tcgetattr(STDIN_FILENO, &t) != 0) return;
-    if (on)
-        t.c_lflag |= (tcflag_t)ISIG;
-    else
-        t.c_lflag &= ~(tcflag_t)ISIG;
-    tcsetattr(STDIN_FILENO, TCSANOW, &t);
+/* libedit shows the prompt before it takes the terminal over. In between a ctrl-C would be a signal
+ * and a ctrl-D the end of a line that libedit never sees: both would be lost. So all keys are plain
+ * bytes before the prompt is there. False: this is no terminal after all. */
+static bool take_terminal(struct termios *was) {
+    if (tcgetattr(STDIN_FILENO, was) != 0) return false;
+    struct termios t = *was;
+    t.c_lflag &= ~(tcflag_t)(ISIG | ICANON | ECHO);
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    return tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
 }
 
 static enum eb_line_result read_edited(struct eb_lines *l, const char **line, size_t *n) {
     int count = 0;
     l->interrupted = false;
     errno = 0;
-    set_signal_keys(false);
+    struct termios was;
+    bool taken = take_terminal(&was);
     *line = el_gets(l->editor, &count);
-    set_signal_keys(true);
+    if (taken) tcsetattr(STDIN_FILENO, TCSANOW, &was);
     if (l->interrupted) {
         fputs("^C\n", l->screen);
         fflush(l->screen);
