@@ -132,10 +132,12 @@ void eb_manager_give_up(struct eb_manager *m, struct eb_node *node) {
     eb_prefix_forget(&m->prefix, node);
 }
 
-bool eb_manager_make_room(struct eb_manager *m, uint32_t n, const struct eb_seq *s) {
+bool eb_manager_make_room(struct eb_manager *m, uint32_t n, uint32_t position) {
     while (eb_blocks_available(&m->blocks) < n) {
-        struct eb_node *victim = eb_manager_victim(m, s);
+        struct eb_node *victim = eb_manager_victim(m, NULL);
         if (victim == NULL) return false;
+        if (position != 0 && !m->policy.call->admit_snapshot(&m->policy, victim, position))
+            return false;
         eb_manager_give_up(m, victim);
     }
     return eb_blocks_reserve(&m->blocks, n, NULL) == EBRO_OK;
@@ -169,8 +171,7 @@ bool eb_manager_fetch(struct eb_manager *m, struct eb_node *node, const int32_t 
     eb_host_pin(&m->host, node, true);
     struct eb_slot *slot = NULL;
     struct eb_node *kept = NULL;
-    bool here = eb_manager_make_room(m, n_pages + m->layout.slot_blocks, NULL);
-    bool took = here;
+    bool here = eb_manager_make_room(m, n_pages + m->layout.slot_blocks, 0);
     if (here) here = bring(m, node, pages, &slot);
     if (here)
         here =
@@ -179,7 +180,7 @@ bool eb_manager_fetch(struct eb_manager *m, struct eb_node *node, const int32_t 
         eb_prefix_forget(&m->prefix, node);
         here = false;
     }
-    if (took && slot != NULL) {
+    if (slot != NULL) {
         for (uint32_t i = 0; i < n_pages; i++) eb_block_drop(&m->blocks, pages[i], EB_LIVE);
         eb_slot_drop(&m->slots, &slot, EB_LIVE);
     }

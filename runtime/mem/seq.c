@@ -307,19 +307,6 @@ static int32_t make_room(struct eb_seq *s, uint32_t n, bool in_place, ebro_error
     }
 }
 
-/* Room for one snapshot, if it is worth what would have to go. */
-static bool make_room_for_snapshot(struct eb_seq *s, uint32_t position) {
-    struct eb_manager *m = s->manager;
-    uint32_t need = m->layout.slot_blocks;
-    while (eb_blocks_available(&m->blocks) < need) {
-        struct eb_node *victim = eb_manager_victim(m, NULL);
-        if (victim == NULL || !m->policy.call->admit_snapshot(&m->policy, victim, position))
-            return false;
-        eb_manager_give_up(m, victim);
-    }
-    return eb_blocks_reserve(&m->blocks, need, NULL) == EBRO_OK;
-}
-
 static void warn_once(struct eb_manager *m) {
     m->stats.snapshots_refused++;
     if (m->warned_useless) return;
@@ -337,7 +324,7 @@ static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
          w = next_wish(s, w.position)) {
         struct eb_slot *slot = NULL;
         if (step->n_emits == EB_MAX_EMITS) break;
-        if (!make_room_for_snapshot(s, w.position) ||
+        if (!eb_manager_make_room(m, m->layout.slot_blocks, w.position) ||
             eb_slot_take(&m->slots, EB_LIVE, &slot, NULL) != EBRO_OK) {
             warn_once(m);
             continue;
