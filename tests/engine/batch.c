@@ -5,46 +5,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/engine.h"
+#include "tests/harness/bench.h"
 #include "tests/harness/devices.h"
-#include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
 enum { N_CTX = 600, VOCAB = MICRO_RANKS };
 
 struct fixture {
-    ebro_runtime *rt;
-    ebro_device *device;
-    ebro_model *model;
-    struct micro_files files;
+    struct test_bench at;
     struct test_rng rng;
     uint32_t vocab;
 };
 
 static int set_up(void **state) {
-    ebro_error err;
     static struct fixture f;
-    f = (struct fixture){.rng = {(uint64_t)time(NULL)}};
-    print_message("seed %llu\n", (unsigned long long)f.rng.s);
-    ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
-    test_ok(ebro_runtime_open(&ro, &f.rt, &err), &err);
-    test_ok(ebro_device_open(f.rt, test_device(), &f.device, &err), &err);
-    f.files = micro_make(&micro_cases[0].spec);
-    ebro_model_options mo = {.size = sizeof mo, .files = f.files.files, .n_files = f.files.n};
-    test_ok(ebro_model_open(f.rt, &mo, &f.model, &err), &err);
-    f.vocab = f.model->config.vocab_size;
+    f.rng.s = test_seed();
+    test_bench_open(&f.at, test_device());
+    f.vocab = f.at.model->config.vocab_size;
     *state = &f;
     return 0;
 }
 
 static int tear_down(void **state) {
     struct fixture *f = *state;
-    ebro_model_close(&f->model);
-    ebro_device_close(&f->device);
-    ebro_runtime_close(&f->rt);
-    micro_files_free(&f->files);
+    test_bench_close(&f->at);
     return 0;
 }
 
@@ -60,7 +46,7 @@ static ebro_engine_options usual(uint32_t max_seqs) {
 static ebro_engine *open_engine(struct fixture *f, const ebro_engine_options *o) {
     ebro_error err;
     ebro_engine *e = NULL;
-    test_ok(ebro_engine_open(f->model, f->device, o, &e, &err), &err);
+    test_ok(ebro_engine_open(f->at.model, f->at.device, o, &e, &err), &err);
     return e;
 }
 

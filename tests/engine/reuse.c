@@ -4,37 +4,26 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/engine.h"
+#include "tests/harness/bench.h"
 #include "tests/harness/devices.h"
-#include "tests/harness/micro.h"
 #include "tests/harness/test.h"
 
 enum { N_SHARED = 6000, N_OWN = 200, N_CTX = 8000, INTERVAL = 512, N_NEW = 24 };
 
 struct fixture {
-    ebro_runtime *rt;
-    ebro_device *device;
-    ebro_model *model;
-    struct micro_files files;
+    struct test_bench at;
     struct test_rng rng;
     uint32_t vocab;
     int32_t shared[N_SHARED];
 };
 
 static int set_up(void **state) {
-    ebro_error err;
     static struct fixture f;
-    f = (struct fixture){.rng = {(uint64_t)time(NULL)}};
-    print_message("seed %llu\n", (unsigned long long)f.rng.s);
-    ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
-    test_ok(ebro_runtime_open(&ro, &f.rt, &err), &err);
-    test_ok(ebro_device_open(f.rt, test_device(), &f.device, &err), &err);
-    f.files = micro_make(&micro_cases[0].spec);
-    ebro_model_options mo = {.size = sizeof mo, .files = f.files.files, .n_files = f.files.n};
-    test_ok(ebro_model_open(f.rt, &mo, &f.model, &err), &err);
-    f.vocab = f.model->config.vocab_size;
+    f.rng.s = test_seed();
+    test_bench_open(&f.at, test_device());
+    f.vocab = f.at.model->config.vocab_size;
     for (int i = 0; i < N_SHARED; i++) f.shared[i] = (int32_t)(test_u64(&f.rng) % MICRO_RANKS);
     *state = &f;
     return 0;
@@ -42,10 +31,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     struct fixture *f = *state;
-    ebro_model_close(&f->model);
-    ebro_device_close(&f->device);
-    ebro_runtime_close(&f->rt);
-    micro_files_free(&f->files);
+    test_bench_close(&f->at);
     return 0;
 }
 
@@ -59,7 +45,7 @@ static ebro_engine *open_tiers(struct fixture *f, int32_t keep, uint64_t memory,
                              .keep_interval = INTERVAL,
                              .memory_bytes = memory,
                              .host_bytes = host};
-    test_ok(ebro_engine_open(f->model, f->device, &o, &e, &err), &err);
+    test_ok(ebro_engine_open(f->at.model, f->at.device, &o, &e, &err), &err);
     return e;
 }
 
@@ -204,7 +190,7 @@ static void little_memory(void **state) {
     struct fixture *f = *state;
     struct eb_layout l;
     ebro_error err;
-    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
     test_ok(eb_layout_plan(&shape, &l, &err), &err);
     uint64_t budget = eb_manager_estimate(&l, 1, 700) + 4ull * l.slot_blocks * l.block_bytes;
     ebro_engine *e = open_engine(f, 0, budget);
@@ -238,7 +224,7 @@ static void host_copies(void **state) {
     struct fixture *f = *state;
     struct eb_layout l;
     ebro_error err;
-    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
     test_ok(eb_layout_plan(&shape, &l, &err), &err);
     uint64_t budget = eb_manager_estimate(&l, 1, 700) + 4ull * l.slot_blocks * l.block_bytes;
     const uint64_t host = 64u << 20;
@@ -265,7 +251,7 @@ static void refused_append(void **state) {
     struct fixture *f = *state;
     struct eb_layout l;
     ebro_error err;
-    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
     test_ok(eb_layout_plan(&shape, &l, &err), &err);
     ebro_engine *e = open_engine(f, 0, eb_manager_estimate(&l, 1, 300));
     ebro_seq *s = NULL;

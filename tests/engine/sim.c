@@ -4,38 +4,26 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "tests/harness/micro.h"
+#include "tests/harness/bench.h"
 #include "tests/harness/test.h"
 #include "tools/ebro/sim.h"
 
 enum { N_CTX = 700, N_CHUNK = 64 };
 
 struct fixture {
-    ebro_runtime *rt;
-    ebro_device *device;
-    ebro_model *model;
-    struct micro_files files;
+    struct test_bench at;
 };
 
 static int set_up(void **state) {
-    ebro_error err;
     static struct fixture f;
-    ebro_runtime_options ro = {.size = sizeof ro, .module_dir = test_module_dir()};
-    test_ok(ebro_runtime_open(&ro, &f.rt, &err), &err);
-    test_ok(ebro_device_open(f.rt, "cpu", &f.device, &err), &err);
-    f.files = micro_make(&micro_cases[0].spec);
-    ebro_model_options mo = {.size = sizeof mo, .files = f.files.files, .n_files = f.files.n};
-    test_ok(ebro_model_open(f.rt, &mo, &f.model, &err), &err);
+    test_bench_open(&f.at, "cpu");
     *state = &f;
     return 0;
 }
 
 static int tear_down(void **state) {
     struct fixture *f = *state;
-    ebro_model_close(&f->model);
-    ebro_device_close(&f->device);
-    ebro_runtime_close(&f->rt);
-    micro_files_free(&f->files);
+    test_bench_close(&f->at);
     return 0;
 }
 
@@ -99,7 +87,7 @@ static uint64_t run_engine(struct fixture *f, const struct eb_sim_trace *t,
     ebro_engine *e = NULL;
     uint64_t n_refused = 0;
     int32_t st = EBRO_OK;
-    test_ok(ebro_engine_open(f->model, f->device, o, &e, &err), &err);
+    test_ok(ebro_engine_open(f->at.model, f->at.device, o, &e, &err), &err);
     struct eb_sim_walk w = {.trace = t, .vocab = vocab};
     while (eb_sim_step(&w, &st, &err)) {
         if (w.n_prompt > N_CTX) {
@@ -134,7 +122,7 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
     ebro_error err;
     ebro_memory want;
     struct eb_layout layout;
-    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
+    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
     test_ok(eb_layout_plan(&shape, &layout, &err), &err);
     ebro_engine_options o = {
         .size = sizeof o,
@@ -152,7 +140,7 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
                     .keep = c->keep == EBRO_KEEP_NONE ? 0 : (uint32_t)c->keep,
                     .interval = c->interval,
                     .policy = policy == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU},
-        .vocab = f->model->config.vocab_size,
+        .vocab = f->at.model->config.vocab_size,
         .n_chunk = N_CHUNK,
         .n_ctx = N_CTX,
         .cancellable = c->cancellable};
