@@ -156,12 +156,18 @@ static void add(struct text *t, const char *fmt, ...) {
     if (t->n > sizeof t->s - 1) t->n = sizeof t->s - 1;
 }
 
+/* The null device answers to its name, but is no choice to offer. */
+static bool computes(const struct eb_found *f) {
+    return strcmp(f->module->backend->name, "null") != 0;
+}
+
 static void add_devices(struct text *t, const struct census *c) {
+    uint32_t n = 0;
     add(t, "devices: ");
     for (size_t i = 0; i < c->n_items; i++) {
-        add(t, "%s%s", i > 0 ? ", " : "", c->items[i].probe.name);
+        if (computes(&c->items[i])) add(t, "%s%s", n++ > 0 ? ", " : "", c->items[i].probe.name);
     }
-    if (c->n_items == 0) add(t, "none");
+    if (n == 0) add(t, "none");
 }
 
 /* Why a backend has not got the device: its file is missing, is unusable, finds none, or has
@@ -235,7 +241,7 @@ static const struct eb_found *match(const struct census *c, const char *name) {
 
 static const struct eb_found *best(const struct census *c) {
     for (size_t i = 0; i < c->n_items; i++) {
-        if (strcmp(c->items[i].module->backend->name, "null") != 0) return &c->items[i];
+        if (computes(&c->items[i])) return &c->items[i];
     }
     return NULL;
 }

@@ -324,17 +324,17 @@ static void unusable_modules_are_kept_with_their_reason(void **state) {
     assert_non_null(strstr(heard.text, "3 ebro_vulkan.so is unusable: "));
     assert_non_null(strstr(heard.text, "3 ebro_hip.so is unusable: "));
 
-    no_device(rt, "Vulkan0", "ebro_vulkan.so is unusable: ", "devices: Null0");
-    no_device(rt, "VULKAN", "ebro_vulkan.so is unusable: ", "devices: Null0");
-    no_device(rt, "ROCm0", "ebro_hip.so is unusable: calls itself \"null\"", "devices: Null0");
-    no_device(rt, "opencl1", "ebro_opencl.so is unusable: has no symbol", "devices: Null0");
-    no_device(rt, "cuda0", "ebro_cuda.so is unusable: ", "devices: Null0");
-    no_device(rt, "cpu", "ebro_cpu.so is unusable: ", "devices: Null0");
-    no_device(rt, "Null7", "ebro_null.so has 1 device", "devices: Null0");
-    no_device(rt, "toaster", "\"toaster\"", "devices: Null0");
-    no_device(rt, "", "\"\"", "devices: Null0");
+    no_device(rt, "Vulkan0", "ebro_vulkan.so is unusable: ", "devices: none");
+    no_device(rt, "VULKAN", "ebro_vulkan.so is unusable: ", "devices: none");
+    no_device(rt, "ROCm0", "ebro_hip.so is unusable: calls itself \"null\"", "devices: none");
+    no_device(rt, "opencl1", "ebro_opencl.so is unusable: has no symbol", "devices: none");
+    no_device(rt, "cuda0", "ebro_cuda.so is unusable: ", "devices: none");
+    no_device(rt, "cpu", "ebro_cpu.so is unusable: ", "devices: none");
+    no_device(rt, "Null7", "ebro_null.so has 1 device", "devices: none");
+    no_device(rt, "toaster", "\"toaster\"", "devices: none");
+    no_device(rt, "", "\"\"", "devices: none");
     /* Never chosen unless named. */
-    no_device(rt, NULL, "ebro_hip.so is unusable", "devices: Null0");
+    no_device(rt, NULL, "ebro_hip.so is unusable", "devices: none");
     ebro_runtime_close(&rt);
     test_tmp_remove(&dir);
 }
@@ -343,7 +343,7 @@ static void missing_modules_are_named(void **state) {
     (void)state;
     char *dir = folder_with_null("ebro_null.so");
     ebro_runtime *rt = open_runtime(dir);
-    no_device(rt, "CUDA0", "ebro_cuda.so is missing from", "devices: Null0");
+    no_device(rt, "CUDA0", "ebro_cuda.so is missing from", "devices: none");
     no_device(rt, "rocm1", "ebro_hip.so is missing from", dir);
     no_device(rt, "HIP0", "ebro_hip.so is missing from", dir);
     no_device(rt, "vulkan0", "ebro_vulkan.so is missing from", dir);
@@ -351,7 +351,7 @@ static void missing_modules_are_named(void **state) {
     /* A name of no family is not blamed on a module. */
     ebro_error err = {0};
     ebro_device *d = NULL;
-    test_fails(ebro_device_open(rt, "cudas", &d, &err), EBRO_NO_DEVICE, &err, "devices: Null0");
+    test_fails(ebro_device_open(rt, "cudas", &d, &err), EBRO_NO_DEVICE, &err, "devices: none");
     assert_null(strstr(err.text, "missing"));
     ebro_runtime_close(&rt);
     test_tmp_remove(&dir);
@@ -419,7 +419,7 @@ static void the_best_device_is_the_first_that_computes(void **state) {
     if (best < n) {
         opens_as(rt, NULL, &info[best]);
     } else {
-        no_device(rt, NULL, "no device that computes", "devices: Null0");
+        no_device(rt, NULL, "no device that computes", "devices: none");
     }
     ebro_runtime_close(&rt);
 }

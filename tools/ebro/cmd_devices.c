@@ -23,12 +23,11 @@ static const struct eb_arg args[] = {
              "free_bytes (0: not known)"},
 };
 
-/* The null device computes nothing: it is there for those who write backends. Returns how many are
- * left. */
-static uint32_t drop_null(ebro_device_info *list, uint32_t n) {
+/* Returns how many are left. */
+static uint32_t keep_computing(ebro_device_info *list, uint32_t n) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(list[i].backend, "null") != 0) list[kept++] = list[i];
+        if (eb_device_computes(&list[i])) list[kept++] = list[i];
     }
     return kept;
 }
@@ -84,7 +83,7 @@ int eb_cmd_devices(int argc, char **argv) {
         code = eb_complain_error(&err);
         goto out;
     }
-    n = drop_null(list, n < CAPACITY ? n : CAPACITY);
+    n = keep_computing(list, n < CAPACITY ? n : CAPACITY);
     if (n == 0 && !o.json) {
         eb_complain(
             "no device can be used: no backend module (ebro_*.so) lies beside the program, or "
