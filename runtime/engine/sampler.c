@@ -52,9 +52,8 @@ static int32_t check_biases(const ebro_sampling *s, uint32_t vocab, ebro_error *
     for (uint32_t i = 0; i < s->n_biases; i++) {
         const ebro_logit_bias *b = &s->biases[i];
         if (b->id < 0 || (uint32_t)b->id >= vocab) {
-            return eb_fail(err, EBRO_INVALID,
-                           "logit bias %u is for token %d: the vocabulary has 0 to %u", i, b->id,
-                           vocab - 1);
+            return eb_fail(err, EBRO_INVALID, "logit bias for token %d: the vocabulary has 0 to %u",
+                           b->id, vocab - 1);
         }
         if (!in_range(b->bias, -1e30f, 1e30f)) {
             return eb_fail(err, EBRO_INVALID,

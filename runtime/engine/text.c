@@ -43,7 +43,7 @@ static int32_t measure(const char *const *stops, size_t n, size_t *total, ebro_e
     }
     for (size_t i = 0; i < n; i++) {
         if (stops[i] == NULL || stops[i][0] == '\0') {
-            return eb_fail(err, EBRO_INVALID, "stop string %zu is %s", i,
+            return eb_fail(err, EBRO_INVALID, "stops[%zu] is %s", i,
                            stops[i] == NULL ? "NULL" : "empty");
         }
         *total += strlen(stops[i]);

@@ -132,6 +132,9 @@ shrinks "weights that shrink under several threads" -t 3
 # ---- devices that are none
 
 fails "unknown device" 3 "Warp7" run --device Warp7 -p x
+grep -q "devices: CPU" "$err" && ! grep -q Null "$err"
+result $? "and only those that compute are offered"
+fails "the null device" 3 "Null0 computes nothing" run --device Null0 -p x
 fails "unknown device for logits" 3 "Warp7" logits -dev Warp7 -p x --out "$work/x"
 
 # ---- generation
@@ -193,7 +196,8 @@ fi
 for bad in x 5 5= =1 5=1x 5=1, ,5=1 -1=1 99999999999=1 5=inf 5=0x1; do
     fails "logit bias $bad" 1 "is not ID=V" run -p x --logit-bias "$bad"
 done
-fails "logit bias of no token" 1 "0 to 4351" run -p x --logit-bias 4352=1
+fails "logit bias of no token" 1 "logit bias for token 4352: .* 0 to 4351" run -p x \
+    --logit-bias 1=1,4352=1
 fails "repeat penalty out of range" 1 "repeat penalty 0.001" run -p x --repeat-penalty 0.001
 fails "presence penalty out of range" 1 "from -100 to 100" run -p x --presence-penalty -101
 
@@ -207,7 +211,7 @@ says "the first of several stop texts counts" "${text%%"$stop"*}" run -p "Once u
 EBRO_STOP=$stop run run -p "Once upon a time" -n 24 --stop "not in it"
 [ $rc -eq 0 ] && cmp -s "$out" "$work/first"
 result $? "a stop text that does not come changes nothing, and the option wins"
-fails "empty stop text" 1 "stop string 0 is empty" run -p x --stop ""
+fails "empty stop text" 1 "--stop: a text is needed" run -p x --stop ""
 
 run run -p "the the the the the the" -n 24 --repeat-last-n 1000
 cp "$out" "$work/first"
@@ -276,7 +280,7 @@ for text in '[1, 2' '[1, "x"]' '[99999]' '[-1]' '[]' '{"a": 1}' '[1.5]'; do
 done
 [ ! -e "$work/none" ] && ! compgen -G "$work/*tmp*" >/dev/null
 result $? "a failed run leaves no file"
-fails "ids file that is absent" 1 "$work/absent" logits --ids "$work/absent" --out "$work/none"
+fails "ids file that is absent" 1 "cannot read $work/absent: No such file" logits --ids "$work/absent" --out "$work/none"
 ln -s "$work/nowhere" "$work/dangling"
 fails "output through a link that leads nowhere" 1 "link to a file that is not there" logits -p x \
     --out "$work/dangling"

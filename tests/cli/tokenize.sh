@@ -62,6 +62,29 @@ fails "a negative id" 1 '"-1"' tokenize --decode -1
 fails "ids that are no JSON" 1 "not valid JSON" tokenize --decode "[1,"
 fails "two forms of output" 1 "exclude each other" tokenize -p x --ids --json
 fails "text and ids" 1 "exclude each other" tokenize -p x --decode 1
+
+# ---- the environment gives way
+
+export EBRO_DECODE="3821"
+shows "--ids over EBRO_DECODE" "[11]" tokenize -p "," --ids
+with "," tokenize --ids
+[ $rc -eq 0 ] && [ "$(cat "$out")" = "[11]" ]
+result $? "--ids over EBRO_DECODE, a text on stdin"
+run tokenize --json
+[ $rc -eq 0 ] && grep -q '"text": "Hello"' "$out"
+result $? "--json beside EBRO_DECODE"
+unset EBRO_DECODE
+export EBRO_IDS_ONLY=1
+shows "--decode over EBRO_IDS_ONLY" "Hello" tokenize --decode 3821
+run tokenize -p "," --json
+[ $rc -eq 0 ] && grep -q '"text": ","' "$out"
+result $? "--json over EBRO_IDS_ONLY"
+EBRO_JSON=1 fails "two forms of output in the environment" 1 "exclude each other" tokenize -p x
+unset EBRO_IDS_ONLY
+export EBRO_JSON=1
+shows "--ids over EBRO_JSON" "[11]" tokenize -p "," --ids
+unset EBRO_JSON
+
 fails "no such model" 2 "absent" tokenize -m "$work/absent" -p x
 
 finish

@@ -223,9 +223,11 @@ static void bad_calls(void **state) {
     const char *stops[2] = {"a", ""}, *text = NULL;
     size_t n = 0;
     int32_t stopped = 0;
-    test_fails(ebro_text_stream_create(rt, stops, 2, &s, &err), EBRO_INVALID, &err, "1 is empty");
+    test_fails(ebro_text_stream_create(rt, stops, 2, &s, &err), EBRO_INVALID, &err,
+               "stops[1] is empty");
     stops[1] = NULL;
-    test_fails(ebro_text_stream_create(rt, stops, 2, &s, &err), EBRO_INVALID, &err, "1 is NULL");
+    test_fails(ebro_text_stream_create(rt, stops, 2, &s, &err), EBRO_INVALID, &err,
+               "stops[1] is NULL");
     test_fails(ebro_text_stream_create(rt, NULL, 2, &s, &err), EBRO_INVALID, &err, "stops");
     test_fails(ebro_text_stream_create(NULL, stops, 1, &s, &err), EBRO_INVALID, &err, "runtime");
     assert_null(s);

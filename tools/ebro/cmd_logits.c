@@ -136,8 +136,8 @@ int eb_cmd_logits(int argc, char **argv) {
     if (o.save_experts && (code = eb_choices_save(&s, &tokens, o.save_experts)) != EB_EXIT_OK)
         goto out;
     if ((code = write_logits(&s, &tokens, o.out)) != EB_EXIT_OK) goto out;
-    fprintf(stderr, "prompt %zu tokens at %.1f tok/s, logits of the last %u, %s, cache %s\n",
-            tokens.n, (double)tokens.n / seconds, n_last, s.device_info.name,
+    fprintf(stderr, "prompt %zu %s at %.1f tok/s, logits of the last %u, %s, cache %s\n", tokens.n,
+            eb_tokens_word(tokens.n), (double)tokens.n / seconds, n_last, s.device_info.name,
             eb_cache_dtype_name(s.cache_dtype));
 out:
     free(tokens.ids);

@@ -50,11 +50,13 @@ static const struct eb_arg output_args[] = {
      .env = "EBRO_IDS_ONLY",
      .kind = EB_ARG_FLAG,
      .offset = offsetof(struct eb_options, ids_only),
+     .from = offsetof(struct eb_options, ids_only_from),
      .help = "the ids alone, as a JSON array on one line: what\n`ebro logits --ids -` reads"},
     {.name = "--json",
      .env = "EBRO_JSON",
      .kind = EB_ARG_FLAG,
      .offset = offsetof(struct eb_options, json),
+     .from = offsetof(struct eb_options, json_from),
      .help = "a JSON array of objects: id, text (null where the\nbytes are no UTF-8), bytes (in "
              "hexadecimal), control"},
 };
@@ -163,6 +165,20 @@ static void print_bytes(const ebro_model *model, const struct eb_tokens *tokens)
     }
 }
 
+static bool was_given(bool set, enum eb_arg_from from) {
+    return set && from == EB_FROM_COMMAND_LINE;
+}
+
+/* Of two options that exclude each other, the one on the command line wins over the environment. */
+static void settle_options(struct eb_options *o) {
+    bool ids = was_given(o->ids_only, o->ids_only_from), json = was_given(o->json, o->json_from);
+    bool decode = was_given(o->decode, o->decode_from);
+    if (o->decode_from == EB_FROM_ENVIRONMENT && (ids || was_given(o->prompt, o->prompt_from)))
+        o->decode = NULL;
+    if (o->ids_only_from == EB_FROM_ENVIRONMENT && (json || decode)) o->ids_only = false;
+    if (o->json_from == EB_FROM_ENVIRONMENT && ids) o->json = false;
+}
+
 static int check_options(const struct eb_options *o) {
     const char *wrong = NULL;
     if (o->ids_only && o->json)
@@ -186,9 +202,7 @@ int eb_cmd_tokenize(int argc, char **argv) {
     int code = eb_command_options("tokenize", usage, groups, sizeof groups / sizeof *groups, argc,
                                   argv, &o);
     if (code >= 0) return code;
-    /* a text on the command line wins over the environment's wish to decode */
-    if (o.prompt && o.prompt_from == EB_FROM_COMMAND_LINE && o.decode_from == EB_FROM_ENVIRONMENT)
-        o.decode = NULL;
+    settle_options(&o);
     if ((code = check_options(&o)) != EB_EXIT_OK) return code;
 
     struct eb_session s = {0};

@@ -305,6 +305,10 @@ static int find_model(struct eb_session *s, const struct eb_options *o) {
     return EB_EXIT_OK;
 }
 
+bool eb_device_computes(const ebro_device_info *info) {
+    return strcmp(info->backend, "null") != 0;
+}
+
 int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o) {
     ebro_error err = {0};
     if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
@@ -318,6 +322,13 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
         return eb_complain_error(&err);
     ebro_device_get_info(s->device, &s->device_info);
+    if (!eb_device_computes(&s->device_info)) {
+        eb_complain(
+            "device %s computes nothing, it is there for those who write backends "
+            "(`ebro devices` lists the others)",
+            s->device_info.name);
+        return EB_EXIT_DEVICE;
+    }
     return find_model(s, o);
 }
 
@@ -451,6 +462,10 @@ int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *inter
     s->interrupt = NULL;
     eb_bar_end(&s->bar);
     return code;
+}
+
+const char *eb_tokens_word(size_t n) {
+    return n == 1 ? "token" : "tokens";
 }
 
 const char *eb_cache_dtype_name(int32_t dtype) {

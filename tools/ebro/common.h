@@ -64,10 +64,11 @@ struct eb_options {
     const char *out;
     const char *save_experts, *experts;
     bool json;
+    enum eb_arg_from json_from;
     /* inspect and tokenize */
     bool tensors, ids_only, special;
     const char *decode;
-    enum eb_arg_from decode_from;
+    enum eb_arg_from decode_from, ids_only_from;
 };
 
 /* Defaults of all of them. */
@@ -94,6 +95,9 @@ int eb_exit_code(int32_t status);
 /* Flushes stdout. A closed pipe is silent, any other failure is reported; false either way. */
 bool eb_flush_stdout(void);
 
+/* Not so for the null device, which is there for those who write backends. */
+bool eb_device_computes(const ebro_device_info *info);
+
 /* A runtime whose log goes to stderr. */
 int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err);
 
@@ -113,8 +117,8 @@ struct eb_session {
     const volatile sig_atomic_t *interrupt; /* cancels what the library does; NULL: nothing does */
 };
 
-/* Runtime, device, model; then engine and sequence. The session stays where it is from then on.
- * They return an exit code and have complained unless it is EB_EXIT_OK. */
+/* Runtime, device (one that computes), model; then engine and sequence. The session stays where it
+ * is from then on. They return an exit code and have complained unless it is EB_EXIT_OK. */
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
 int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o); /* no device */
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
@@ -142,6 +146,8 @@ int eb_tokens_of_chat(const ebro_model *model, const ebro_chat_message *messages
  * tokens still pending, once *interrupt is not 0 (NULL: never). */
 int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *interrupt);
 
+/* "token" for one, else "tokens". */
+const char *eb_tokens_word(size_t n);
 const char *eb_cache_dtype_name(int32_t dtype);
 double eb_seconds(void); /* a monotonic clock */
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "file_out.h"
+#include "json_in.h"
 #include "quote.h"
 
 static const char *const roles[] = {"system", "user", "assistant"};
@@ -169,7 +170,7 @@ static bool from_json(struct eb_conversation *c, const char *what, json_t *all,
 bool eb_conversation_load(struct eb_conversation *c, const char *path, char *text,
                           size_t text_bytes) {
     json_error_t why;
-    json_t *all = json_load_file(path, 0, &why);
+    json_t *all = eb_json_read_file(path, 0, &why);
     return from_json(c, path, all, &why, text, text_bytes);
 }
 

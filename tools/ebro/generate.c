@@ -148,6 +148,11 @@ static int read_biases(const struct eb_arg_list *list, struct eb_generator *out)
 
 int eb_generator_init(struct eb_generator *g, const struct eb_options *o) {
     *g = (struct eb_generator){.chat = o->chat, .n_predict = o->n_predict};
+    for (size_t i = 0; i < o->stop.n; i++) {
+        if (*o->stop.items[i]) continue;
+        eb_complain("--stop: a text is needed, one is empty");
+        return EB_EXIT_USAGE;
+    }
     int code = read_biases(&o->logit_bias, g);
     g->sampling = (ebro_sampling){.size = sizeof g->sampling,
                                   .temperature = (float)o->temperature,
@@ -172,10 +177,10 @@ void eb_generator_free(struct eb_generator *g) {
 /* ---- generation ------------------------------------------------------------------------- */
 
 void eb_summary_print(const struct eb_session *s, const struct eb_tally *t) {
-    fprintf(stderr, "prompt %zu tokens", t->n_prompt);
+    fprintf(stderr, "prompt %zu %s", t->n_prompt, eb_tokens_word(t->n_prompt));
     if (t->prompt_seconds > 0)
         fprintf(stderr, " at %.1f tok/s", (double)t->n_prompt / t->prompt_seconds);
-    fprintf(stderr, ", generated %zu tokens", t->n_generated);
+    fprintf(stderr, ", generated %zu %s", t->n_generated, eb_tokens_word(t->n_generated));
     if (t->n_steps > 0 && t->step_seconds > 0)
         fprintf(stderr, " at %.1f tok/s", (double)t->n_steps / t->step_seconds);
     fprintf(stderr, ", %s, cache %s%s%s\n", s->device_info.name,

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_in.h"
+
 static int no_memory(size_t n) {
     eb_complain("out of memory for %zu token ids", n);
     return EB_EXIT_MEMORY;
@@ -47,10 +49,8 @@ static int complain_json(const char *what, const json_error_t *why) {
 
 int eb_ids_read_file(const char *path, uint32_t vocab, struct eb_tokens *out) {
     json_error_t why;
-    bool from_stdin = strcmp(path, "-") == 0;
-    const char *what = from_stdin ? "standard input" : path;
-    json_t *all = from_stdin ? json_loadf(stdin, JSON_DECODE_ANY, &why)
-                             : json_load_file(path, JSON_DECODE_ANY, &why);
+    const char *what = strcmp(path, "-") == 0 ? "standard input" : path;
+    json_t *all = eb_json_read_file(path, JSON_DECODE_ANY, &why);
     if (!all) return complain_json(what, &why);
     int code = take_array(what, all, vocab, out);
     json_decref(all);
