@@ -168,6 +168,13 @@ static inline uint64_t vk_div_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Copies and fills of any alignment by kernels, for what transfer commands cannot do (op_copy.c). The
+ * two ranges of a copy do not overlap. */
+int32_t vk_copy_bytes(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
+                      ebro_error *err);
+int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
+                      ebro_error *err);
+
 /* ---- streams ---------------------------------------------------------------------------- */
 
 ebro_dev *vk_stream_device(ebro_stream *s);
