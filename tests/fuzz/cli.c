@@ -75,7 +75,7 @@ static void prepare_folder(void) {
     must(setenv("EBRO_THREADS", "1", 1) == 0);
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv) { /* NOLINT(readability-non-const-parameter) */
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     /* A module must not be unloaded: the fuzzer has taken note of its code. The program looks for
      * it beside the fuzzer. */
