@@ -26,21 +26,6 @@ static int32_t copy(ebro_stream *s, struct vk_launch *l, struct eb_copy_args *ar
     return vk_launch(s, l, err);
 }
 
-int32_t vk_copy_bytes(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
-                      ebro_error *err) {
-    int32_t st = EBRO_OK;
-    for (uint64_t done = 0; done < bytes && st == EBRO_OK; done += piece_bytes) {
-        uint64_t n = bytes - done < piece_bytes ? bytes - done : piece_bytes;
-        struct eb_copy_args args = {
-            .src = vk_span(src) + done, .dst = vk_span(dst) + done, .row_bytes = n, .n_rows = 1};
-        struct vk_launch l = {0};
-        vk_reads(&l, src.mem, src.offset + done, n);
-        vk_writes(&l, dst.mem, dst.offset + done, n);
-        st = copy(s, &l, &args, err);
-    }
-    return st;
-}
-
 int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
                       ebro_error *err) {
     uint32_t threads = vk_threads(vk_stream_device(s), THREADS);

@@ -6,12 +6,13 @@
  *   memory.c   allocations: each one buffer with an address
  *   kernels.c  kernels.def: the ladder, pipelines on first use
  *   hazard.c   which launches must wait for which
- *   stream.c   recording, submitting, waiting; launches
+ *   launch.c   what ops call: arguments, accesses, launches
+ *   stream.c   recording, submitting, waiting
  *   copy.c     copies and fills, and the staging behind them
  *   op_*.c     one file per family: arguments to launches
  *
- * An op fills its kernel's argument struct (shaders/common/args_*.h), says what the kernel reads and
- * writes, and launches it. Everything reaches memory by address, so that no binding limits it.
+ * An op fills its kernel's argument struct (shaders/common/args_*.h), says what the kernel reads
+ * and writes, and launches it. Everything reaches memory by address, so that no binding limits it.
  *
  * Threads: a device may be used from several; a stream belongs to one at a time. What a device's
  * threads share (pipelines, the queue, memory counts) is behind its lock. */
@@ -68,12 +69,12 @@ struct ebro_dev {
     uint32_t family;
     VkPhysicalDeviceLimits limits;
     VkPhysicalDeviceMemoryProperties heaps;
-    bool has_budget;              /* VK_EXT_memory_budget */
-    bool can_size_subgroups;      /* subgroup size control: a size can be asked for */
-    uint32_t subgroup;            /* the size that pipelines get */
+    bool is_shared;          /* host and device share their memory */
+    uint32_t timestamp_bits; /* of the queue; 0: it has no clock */
+    uint32_t subgroup;       /* the size that pipelines get */
     uint64_t max_alloc_bytes;
     ebro_caps caps;
-    pthread_mutex_t lock;         /* the queue, pipelines, memory counts */
+    pthread_mutex_t lock; /* the queue, pipelines, memory counts */
     uint64_t used_bytes;
     const struct vk_variant *variants[VK_N_KERNELS]; /* what the ladder chose */
     VkPipelineLayout layout;
@@ -95,7 +96,6 @@ struct vk_mem {
     ebro_mem head;
     VkBuffer buffer;
     VkDeviceMemory memory;
-    bool coherent; /* mapped and coherent */
 };
 
 int32_t vk_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out, ebro_error *err);
@@ -168,8 +168,8 @@ static inline uint64_t vk_div_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Copies and fills of any alignment by kernels, for what transfer commands cannot do (op_copy.c). The
- * two ranges of a copy do not overlap. */
+/* Copies and fills of any alignment by kernels, for what transfer commands cannot do (op_copy.c).
+ * The two ranges of a copy do not overlap. */
 int32_t vk_copy_bytes(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
                       ebro_error *err);
 int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
@@ -187,14 +187,14 @@ EBRO_OPS(VK_OP)
 #undef VK_OP
 
 /* The ops that want scratch; the others want none. */
-#define VK_SCRATCH(X)             \
-    X(SAMPLE, sample)             \
-    X(LINEAR, linear)             \
-    X(KDA_PREP, kda_prep)         \
-    X(KDA_STEP, kda_step)         \
-    X(MLA_PREFILL, mla_prefill)   \
-    X(MLA_DECODE, mla_decode)     \
-    X(MOE_ROUTE, moe_route)       \
+#define VK_SCRATCH(X)           \
+    X(SAMPLE, sample)           \
+    X(LINEAR, linear)           \
+    X(KDA_PREP, kda_prep)       \
+    X(KDA_STEP, kda_step)       \
+    X(MLA_PREFILL, mla_prefill) \
+    X(MLA_DECODE, mla_decode)   \
+    X(MOE_ROUTE, moe_route)     \
     X(MOE_EXPERTS, moe_experts)
 #define VK_SCRATCH_OP(N, name) \
     uint64_t vk_scratch_##name(const ebro_dev *dev, const ebro_##name##_args *a);

@@ -1,0 +1,107 @@
+/* copy.c: copies and fills. What the host gives or wants passes through the batch's staging memory,
+ * piece by piece, however large it is; memory that the host can see is touched at once where
+ * nothing is pending. */
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/stream.h"
+
+/* ---- one copy on the device ------------------------------------------------------------- */
+
+static struct vk_access access_of(const ebro_mem *mem, uint64_t offset, uint64_t bytes,
+                                  bool writes) {
+    uint64_t begin = mem->address + offset;
+    return (struct vk_access){
+        .begin = begin / 16 * 16, .end = (begin + bytes + 15) / 16 * 16, .writes = writes};
+}
+
+static int32_t record_copy(ebro_stream *s, struct vk_batch *b, ebro_span dst, ebro_span src,
+                           uint64_t bytes, ebro_error *err) {
+    ebro_dev *dev = s->dev;
+    const struct vk_access accesses[2] = {access_of(src.mem, src.offset, bytes, false),
+                                          access_of(dst.mem, dst.offset, bytes, true)};
+    vk_order(dev, &b->recorder, accesses, 2, false, false);
+    const VkBufferCopy region = {.srcOffset = src.offset, .dstOffset = dst.offset, .size = bytes};
+    dev->api.CmdCopyBuffer(b->recorder.commands, ((struct vk_mem *)src.mem)->buffer,
+                           ((struct vk_mem *)dst.mem)->buffer, 1, &region);
+    return vk_stream_worked(s, 2 * bytes, err);
+}
+
+/* A piece of the current batch's staging memory; a batch without room is submitted first. */
+static int32_t stage(ebro_stream *s, uint32_t kind, uint64_t bytes, struct vk_batch **batch,
+                     ebro_span *out, ebro_error *err) {
+    for (int attempt = 0;; attempt++) {
+        int32_t st = vk_stream_batch(s, batch, err);
+        if (st != EBRO_OK) return st;
+        bool up = kind == EBRO_MEM_UPLOAD;
+        struct vk_arena *arena = up ? &(*batch)->upload : &(*batch)->readback;
+        uint64_t capacity = up ? VK_UPLOAD_BYTES : VK_READBACK_BYTES;
+        st = up || (*batch)->n_downloads < VK_MAX_DOWNLOADS
+                 ? vk_arena_take(s->dev, arena, capacity, kind, bytes, &out->offset, err)
+                 : EBRO_TIMEOUT;
+        out->mem = arena->mem;
+        if (st != EBRO_TIMEOUT || attempt > 0) return st;
+        if ((st = vk_stream_flush(s, err)) != EBRO_OK) return st;
+    }
+}
+
+static int32_t upload(ebro_stream *s, ebro_span dst, const uint8_t *from, uint64_t bytes,
+                      ebro_error *err) {
+    if (dst.mem->host != NULL && vk_stream_idle(s)) {
+        memcpy((uint8_t *)dst.mem->host + dst.offset, from, (size_t)bytes);
+        return EBRO_OK;
+    }
+    int32_t st = EBRO_OK;
+    for (uint64_t done = 0, n; st == EBRO_OK && done < bytes; done += n) {
+        struct vk_batch *b;
+        ebro_span staged = {0};
+        n = bytes - done < VK_UPLOAD_BYTES / 2 ? bytes - done : VK_UPLOAD_BYTES / 2;
+        st = stage(s, EBRO_MEM_UPLOAD, n, &b, &staged, err);
+        if (st != EBRO_OK) break;
+        memcpy((uint8_t *)staged.mem->host + staged.offset, from + done, (size_t)n);
+        st = record_copy(s, b, (ebro_span){dst.mem, dst.offset + done}, staged, n, err);
+    }
+    return st;
+}
+
+static int32_t download(ebro_stream *s, uint8_t *to, ebro_span src, uint64_t bytes,
+                        ebro_error *err) {
+    if (src.mem->host != NULL && vk_stream_idle(s)) {
+        memcpy(to, (const uint8_t *)src.mem->host + src.offset, (size_t)bytes);
+        return EBRO_OK;
+    }
+    int32_t st = EBRO_OK;
+    for (uint64_t done = 0, n; st == EBRO_OK && done < bytes; done += n) {
+        struct vk_batch *b;
+        ebro_span staged = {0};
+        n = bytes - done < VK_READBACK_BYTES / 2 ? bytes - done : VK_READBACK_BYTES / 2;
+        st = stage(s, EBRO_MEM_READBACK, n, &b, &staged, err);
+        if (st != EBRO_OK) break;
+        b->downloads[b->n_downloads++] =
+            (struct vk_download){.to = to + done, .offset = staged.offset, .bytes = n};
+        st = record_copy(s, b, staged, (ebro_span){src.mem, src.offset + done}, n, err);
+    }
+    return st;
+}
+
+/* ---- entries ---------------------------------------------------------------------------- */
+
+/* Host to host is nobody's business here, but the contract allows it. */
+static int32_t copy_on_host(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
+    (void)s;
+    (void)err;
+    memcpy(a->dst_host, a->src_host, (size_t)a->bytes);
+    return EBRO_OK;
+}
+
+int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
+    if (a->bytes == 0) return EBRO_OK;
+    if (a->src.mem == NULL && a->dst.mem == NULL) return copy_on_host(s, a, err);
+    if (a->src.mem == NULL) return upload(s, a->dst, a->src_host, a->bytes, err);
+    if (a->dst.mem == NULL) return download(s, a->dst_host, a->src, a->bytes, err);
+    struct vk_batch *b;
+    int32_t st = vk_stream_batch(s, &b, err);
+    return st == EBRO_OK ? record_copy(s, b, a->dst, a->src, a->bytes, err) : st;
+}
+
+int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err) {
+    return vk_fill_bytes(s, dst, value, bytes, err);
+}

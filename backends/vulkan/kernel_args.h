@@ -1,0 +1,8 @@
+/* kernel_args.h: the argument structs of all kernels. */
+#ifndef EB_VULKAN_KERNEL_ARGS_H
+#define EB_VULKAN_KERNEL_ARGS_H
+
+#include "shaders/common/args_copy.h"
+#include "shaders/common/args_norm.h"
+
+#endif

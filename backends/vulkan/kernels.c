@@ -1,0 +1,211 @@
+/* kernels.c: see kernels.h. */
+#include "backends/vulkan/kernels.h"
+
+#include <stdio.h>
+
+#define KERNEL(name, args, place)
+#define VARIANT(kernel, variant, source, needs, defines) \
+    extern const uint32_t eb_spv_##kernel##_##variant[], eb_spv_##kernel##_##variant##_end[];
+#include "shaders/vulkan/kernels.def"
+#undef VARIANT
+
+static const struct vk_variant rows[] = {
+#define VARIANT(kernel, variant, source, needs, defines)          \
+    {VK_##kernel, #variant, (needs), eb_spv_##kernel##_##variant, \
+     eb_spv_##kernel##_##variant##_end},
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
+
+/* ---- argument structs ------------------------------------------------------------------- */
+
+#include "backends/vulkan/kernel_args.h"
+
+#define PUSH false
+#define FAR true
+#define VARIANT(kernel, variant, source, needs, defines)
+#define KERNEL(name, args, place)                                          \
+    _Static_assert((place) || sizeof(struct args) <= VK_PUSH_BYTES,        \
+                   #args " is too large for the push constants: use FAR"); \
+    _Static_assert(sizeof(struct args) % 8 == 0, #args " needs an even number of 32-bit fields");
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+
+static const struct {
+    const char *name;
+    uint32_t args_bytes;
+    bool far_args;
+} kernels[] = {
+#define KERNEL(name, args, place) {#name, sizeof(struct args), (place)},
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
+
+uint32_t vk_args_bytes(enum vk_kernel kernel) {
+    return kernels[kernel].args_bytes;
+}
+
+bool vk_args_far(enum vk_kernel kernel) {
+    return kernels[kernel].far_args;
+}
+
+const char *vk_kernel_name(enum vk_kernel kernel) {
+    return kernels[kernel].name;
+}
+
+/* ---- the ladder ------------------------------------------------------------------------- */
+
+int32_t vk_choose_variants(ebro_dev *dev, ebro_error *err) {
+    uint32_t n_fast = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if ((dev->caps.bits & rows[i].needs) == rows[i].needs)
+            dev->variants[rows[i].kernel] = &rows[i];
+    }
+    for (int k = 0; k < VK_N_KERNELS; k++) {
+        if (dev->variants[k] == NULL) {
+            return dev->host->fail(err, EBRO_UNSUPPORTED,
+                                   "vulkan: kernel %s has no variant that this device, less the "
+                                   "capabilities taken away, can run",
+                                   kernels[k].name);
+        }
+        n_fast += dev->variants[k]->needs != 0;
+        dev->host->log(dev->host->user, EBRO_LOG_DEBUG, "vulkan: kernel %s: variant %s",
+                       kernels[k].name, dev->variants[k]->name);
+    }
+    dev->host->log(dev->host->user, EBRO_LOG_INFO,
+                   "vulkan: %u of %d kernels in a faster variant than plain, subgroup size %u",
+                   n_fast, (int)VK_N_KERNELS, dev->subgroup);
+    return EBRO_OK;
+}
+
+/* ---- pipelines -------------------------------------------------------------------------- */
+
+struct vk_pipeline {
+    struct vk_pipeline *next; /* of the same hash */
+    enum vk_kernel kernel;
+    uint32_t threads;
+    uint32_t n_specs;
+    uint32_t specs[VK_MAX_SPECS];
+    VkPipeline pipeline;
+};
+
+int32_t vk_kernels_open(ebro_dev *dev, ebro_error *err) {
+    const VkPushConstantRange push = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                      .size = VK_PUSH_BYTES + 8};
+    const VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                             .pushConstantRangeCount = 1,
+                                             .pPushConstantRanges = &push};
+    VkResult r = dev->api.CreatePipelineLayout(dev->device, &info, NULL, &dev->layout);
+    if (r != VK_SUCCESS) return vk_fail(dev, r, "creating the pipeline layout", err);
+    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    r = dev->api.CreatePipelineCache(dev->device, &cache, NULL, &dev->cache);
+    if (r != VK_SUCCESS) return vk_fail(dev, r, "creating the pipeline cache", err);
+    return EBRO_OK;
+}
+
+void vk_kernels_close(ebro_dev *dev) {
+    for (size_t i = 0; i < sizeof dev->pipelines / sizeof dev->pipelines[0]; i++) {
+        while (dev->pipelines[i] != NULL) {
+            struct vk_pipeline *p = dev->pipelines[i];
+            dev->pipelines[i] = p->next;
+            dev->api.DestroyPipeline(dev->device, p->pipeline, NULL);
+            vk_free(dev->host, p);
+        }
+    }
+    if (dev->cache != VK_NULL_HANDLE) dev->api.DestroyPipelineCache(dev->device, dev->cache, NULL);
+    if (dev->layout != VK_NULL_HANDLE)
+        dev->api.DestroyPipelineLayout(dev->device, dev->layout, NULL);
+}
+
+static uint32_t hash_of(const struct vk_launch *l) {
+    uint32_t h = (uint32_t)l->kernel * 0x9e3779b1u + l->threads;
+    for (uint32_t i = 0; i < l->n_specs; i++) h = (h ^ l->specs[i]) * 0x01000193u + i;
+    return (h ^ h >> 15) % 256;
+}
+
+static bool is_for(const struct vk_pipeline *p, const struct vk_launch *l) {
+    return p->kernel == l->kernel && p->threads == l->threads && p->n_specs == l->n_specs &&
+           memcmp(p->specs, l->specs, l->n_specs * sizeof l->specs[0]) == 0;
+}
+
+static VkResult create_module(ebro_dev *dev, const struct vk_variant *v, VkShaderModule *out) {
+    const VkShaderModuleCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+        .codeSize = (size_t)(v->code_end - v->code) * sizeof(uint32_t),
+        .pCode = v->code};
+    return dev->api.CreateShaderModule(dev->device, &info, NULL, out);
+}
+
+static VkResult create_pipeline(ebro_dev *dev, const struct vk_launch *l, VkShaderModule module,
+                                VkPipeline *out) {
+    uint32_t values[2 + VK_MAX_SPECS] = {l->threads, dev->subgroup};
+    VkSpecializationMapEntry entries[2 + VK_MAX_SPECS];
+    memcpy(&values[2], l->specs, l->n_specs * sizeof values[0]);
+    for (uint32_t i = 0; i < 2 + l->n_specs; i++) {
+        entries[i] = (VkSpecializationMapEntry){
+            .constantID = i, .offset = i * sizeof values[0], .size = sizeof values[0]};
+    }
+    const VkSpecializationInfo specs = {.mapEntryCount = 2 + l->n_specs,
+                                        .pMapEntries = entries,
+                                        .dataSize = sizeof values,
+                                        .pData = values};
+    /* Sizes are asked for, never assumed: drivers choose their own where nothing is said. */
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
+        .requiredSubgroupSize = dev->subgroup};
+    bool sized = (dev->variants[l->kernel]->needs & EBRO_CAP_SUBGROUP) != 0;
+    const VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .pNext = sized ? &subgroup : NULL,
+                  .flags = sized ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0u,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module,
+                  .pName = "main",
+                  .pSpecializationInfo = &specs},
+        .layout = dev->layout};
+    return dev->api.CreateComputePipelines(dev->device, dev->cache, 1, &info, NULL, out);
+}
+
+static int32_t add_pipeline(ebro_dev *dev, const struct vk_launch *l, struct vk_pipeline **out,
+                            ebro_error *err) {
+    const struct vk_variant *v = dev->variants[l->kernel];
+    char what[96];
+    snprintf(what, sizeof what, "compiling kernel %s, variant %s", kernels[l->kernel].name,
+             v->name);
+    struct vk_pipeline *p = vk_calloc(dev->host, 1, sizeof *p, err);
+    if (p == NULL) return EBRO_NOMEM_HOST;
+    VkShaderModule module = VK_NULL_HANDLE;
+    VkResult r = create_module(dev, v, &module);
+    if (r == VK_SUCCESS) {
+        r = create_pipeline(dev, l, module, &p->pipeline);
+        dev->api.DestroyShaderModule(dev->device, module, NULL);
+    }
+    if (r != VK_SUCCESS) {
+        vk_free(dev->host, p);
+        return vk_fail(dev, r, what, err);
+    }
+    p->kernel = l->kernel;
+    p->threads = l->threads;
+    p->n_specs = l->n_specs;
+    memcpy(p->specs, l->specs, sizeof p->specs);
+    uint32_t h = hash_of(l);
+    p->next = dev->pipelines[h];
+    dev->pipelines[h] = p;
+    *out = p;
+    return EBRO_OK;
+}
+
+int32_t vk_pipeline_for(ebro_dev *dev, const struct vk_launch *l, VkPipeline *out,
+                        ebro_error *err) {
+    int32_t st = EBRO_OK;
+    pthread_mutex_lock(&dev->lock);
+    struct vk_pipeline *p = dev->pipelines[hash_of(l)];
+    while (p != NULL && !is_for(p, l)) p = p->next;
+    if (p == NULL) st = add_pipeline(dev, l, &p, err);
+    if (st == EBRO_OK) *out = p->pipeline;
+    pthread_mutex_unlock(&dev->lock);
+    return st;
+}

@@ -1,0 +1,234 @@
+/* launch.c: what ops call: arguments in the form of kernels, what a launch touches, launches. */
+#include <inttypes.h>
+
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/stream.h"
+
+uint32_t vk_threads(const ebro_dev *dev, uint32_t want) {
+    uint32_t most = dev->limits.maxComputeWorkGroupInvocations, n = 1;
+    if (most > dev->limits.maxComputeWorkGroupSize[0])
+        most = dev->limits.maxComputeWorkGroupSize[0];
+    if (want > most) want = most;
+    if (want < dev->subgroup) want = dev->subgroup; /* full subgroups */
+    while (n * 2 <= want) n *= 2;
+    return n;
+}
+
+/* ---- arguments -------------------------------------------------------------------------- */
+
+uint64_t vk_dtype_size(int32_t dtype) {
+    switch (dtype) {
+        case EBRO_F32:
+        case EBRO_I32:
+            return 4;
+        case EBRO_F16:
+        case EBRO_BF16:
+            return 2;
+        default:
+            return 0;
+    }
+}
+
+eb_addr vk_at(const ebro_mem *mem, uint64_t offset) {
+    return mem != NULL ? mem->address + offset : 0;
+}
+
+eb_addr vk_span(ebro_span span) {
+    return vk_at(span.mem, span.offset);
+}
+
+struct eb_mat_arg vk_mat(const ebro_mat *m) {
+    return (struct eb_mat_arg){
+        .at = vk_at(m->mem, m->offset), .stride = (uint32_t)m->stride, .dtype = (uint32_t)m->dtype};
+}
+
+struct eb_vec_arg vk_vec(const ebro_vec *v) {
+    return (struct eb_vec_arg){.at = vk_at(v->mem, v->offset), .dtype = (uint32_t)v->dtype};
+}
+
+struct eb_weight_arg vk_weight(const ebro_weight *w) {
+    return (struct eb_weight_arg){.at = vk_at(w->mem, w->offset),
+                                  .scales = vk_at(w->scale_mem, w->scale_offset),
+                                  .stride = (uint32_t)w->stride,
+                                  .rows = w->rows,
+                                  .cols = w->cols,
+                                  .dtype = (uint32_t)w->dtype};
+}
+
+struct eb_rows_arg vk_rows(const ebro_rows *rows) {
+    return (struct eb_rows_arg){.row_offsets = vk_span(rows->row_offsets),
+                                .n_seqs = rows->n_seqs,
+                                .n_rows = rows->n_rows,
+                                .max_rows = rows->max_rows};
+}
+
+struct eb_state_arg vk_states(const ebro_state_io *io) {
+    const ebro_region *g = &io->region;
+    return (struct eb_state_arg){.region = {.table = vk_span(g->table),
+                                            .table_stride = g->table_stride,
+                                            .first_block = g->first_block,
+                                            .first_unit = g->first_unit,
+                                            .units_per_block = g->units_per_block,
+                                            .unit_bytes = (uint32_t)g->unit_bytes,
+                                            .dtype = (uint32_t)g->dtype,
+                                            .block_offset = g->block_offset},
+                                 .state_in = vk_span(io->state_in),
+                                 .state_out = vk_span(io->state_out),
+                                 .emit_rows = vk_span(io->emit_rows),
+                                 .emit_slots = vk_span(io->emit_slots),
+                                 .n_emit = io->n_emit};
+}
+
+struct eb_pages_arg vk_pages(const ebro_pages *p) {
+    return (struct eb_pages_arg){.table = vk_span(p->table),
+                                 .layer_offset = p->layer_offset,
+                                 .context = vk_span(p->context),
+                                 .table_stride = p->table_stride,
+                                 .page_tokens = p->page_tokens,
+                                 .row_stride = p->row_stride,
+                                 .dtype = (uint32_t)p->dtype,
+                                 .max_context = p->max_context};
+}
+
+/* ---- accesses --------------------------------------------------------------------------- */
+
+/* In whole units of 16 bytes, for kernels read and write whole words: what shares a unit must not
+ * run side by side. */
+static void touches(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes,
+                    bool writes) {
+    if (mem == NULL || bytes == 0) return;
+    uint64_t begin = mem->address + offset, end = begin + bytes;
+    struct vk_access a = {.begin = begin / 16 * 16, .end = (end + 15) / 16 * 16, .writes = writes};
+    if (l->n_accesses < VK_MAX_ACCESSES) {
+        l->accesses[l->n_accesses++] = a;
+        return;
+    }
+    /* More than fit count as anything. */
+    l->reads_any = true;
+    l->writes_any |= writes;
+}
+
+void vk_reads(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes) {
+    touches(l, mem, offset, bytes, false);
+}
+
+void vk_writes(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes) {
+    touches(l, mem, offset, bytes, true);
+}
+
+void vk_reads_span(struct vk_launch *l, ebro_span span, uint64_t bytes) {
+    touches(l, span.mem, span.offset, bytes, false);
+}
+
+void vk_writes_span(struct vk_launch *l, ebro_span span, uint64_t bytes) {
+    touches(l, span.mem, span.offset, bytes, true);
+}
+
+static void touches_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, uint64_t cols,
+                        bool writes) {
+    if (m->mem == NULL || rows == 0) return;
+    uint64_t n = (rows - 1) * m->stride + cols;
+    touches(l, m->mem, m->offset, n * vk_dtype_size(m->dtype), writes);
+}
+
+void vk_reads_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, uint64_t cols) {
+    touches_mat(l, m, rows, cols, false);
+}
+
+void vk_writes_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, uint64_t cols) {
+    touches_mat(l, m, rows, cols, true);
+}
+
+void vk_reads_vec(struct vk_launch *l, const ebro_vec *v, uint64_t n) {
+    touches(l, v->mem, v->offset, n * vk_dtype_size(v->dtype), false);
+}
+
+void vk_reads_weight(struct vk_launch *l, const ebro_weight *w) {
+    if (w->mem == NULL || w->rows == 0) return;
+    uint64_t n = (uint64_t)(w->rows - 1) * w->stride + w->cols;
+    touches(l, w->mem, w->offset, w->dtype == EBRO_MXFP4 ? n / 2 : n * vk_dtype_size(w->dtype),
+            false);
+    touches(l, w->scale_mem, w->scale_offset, (uint64_t)w->rows * (w->cols / EBRO_MX_GROUP), false);
+}
+
+void vk_reads_rows(struct vk_launch *l, const ebro_rows *rows) {
+    vk_reads_span(l, rows->row_offsets, ((uint64_t)rows->n_seqs + 1) * sizeof(int32_t));
+}
+
+void vk_uses_states(struct vk_launch *l, const ebro_state_io *io, uint32_t n_seqs) {
+    vk_reads_span(l, io->state_in, (uint64_t)n_seqs * sizeof(int32_t));
+    vk_reads_span(l, io->state_out, (uint64_t)n_seqs * sizeof(int32_t));
+    vk_reads_span(l, io->emit_rows, (uint64_t)io->n_emit * sizeof(int32_t));
+    vk_reads_span(l, io->emit_slots, (uint64_t)io->n_emit * sizeof(int32_t));
+    l->reads_any = l->writes_any = true;
+}
+
+void vk_uses_pages(struct vk_launch *l, const ebro_pages *p, uint32_t n_seqs, bool writes) {
+    vk_reads_span(l, p->table, (uint64_t)n_seqs * p->table_stride * sizeof(uint64_t));
+    vk_reads_span(l, p->context, (uint64_t)n_seqs * sizeof(int32_t));
+    l->reads_any = true;
+    l->writes_any |= writes;
+}
+
+/* ---- launches --------------------------------------------------------------------------- */
+
+/* Room for the arguments in the batch's memory; a full batch is submitted first. */
+static int32_t put_args(ebro_stream *s, const struct vk_launch *l, struct vk_batch **batch,
+                        eb_addr *at, ebro_error *err) {
+    uint32_t bytes = vk_args_bytes(l->kernel);
+    uint64_t offset = 0;
+    int32_t st = vk_arena_take(s->dev, &(*batch)->recorder.args, VK_ARGS_BYTES, EBRO_MEM_UPLOAD,
+                               bytes, &offset, err);
+    if (st == EBRO_TIMEOUT) {
+        st = vk_stream_flush(s, err);
+        if (st == EBRO_OK) st = vk_stream_batch(s, batch, err);
+        if (st == EBRO_OK)
+            st = vk_arena_take(s->dev, &(*batch)->recorder.args, VK_ARGS_BYTES, EBRO_MEM_UPLOAD,
+                               bytes, &offset, err);
+    }
+    if (st != EBRO_OK) return st;
+    const ebro_mem *mem = (*batch)->recorder.args.mem;
+    memcpy((uint8_t *)mem->host + offset, l->args, bytes);
+    *at = mem->address + offset;
+    return EBRO_OK;
+}
+
+int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
+    ebro_dev *dev = s->dev;
+    struct vk_batch *b;
+    VkPipeline pipeline;
+    struct {
+        uint32_t n_groups, reserved;
+        uint8_t args[VK_PUSH_BYTES];
+    } push = {0};
+    if (l->groups == 0) return EBRO_OK;
+    if (l->groups > UINT32_MAX / 2) {
+        return dev->host->fail(err, EBRO_UNSUPPORTED,
+                               "vulkan: kernel %s over %" PRIu64 " workgroups, the most is %u",
+                               vk_kernel_name(l->kernel), l->groups, UINT32_MAX / 2);
+    }
+    int32_t st = vk_pipeline_for(dev, l, &pipeline, err);
+    if (st == EBRO_OK) st = vk_stream_batch(s, &b, err);
+    if (st != EBRO_OK) return st;
+    uint32_t bytes = vk_args_bytes(l->kernel);
+    push.n_groups = (uint32_t)l->groups;
+    if (vk_args_far(l->kernel)) {
+        eb_addr at = 0;
+        if ((st = put_args(s, l, &b, &at, err)) != EBRO_OK) return st;
+        memcpy(push.args, &at, bytes = sizeof at);
+    } else {
+        memcpy(push.args, l->args, bytes);
+    }
+    struct vk_recorder *r = &b->recorder;
+    vk_order(dev, r, l->accesses, l->n_accesses, l->reads_any, l->writes_any);
+    if (r->bound != pipeline) {
+        dev->api.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+        r->bound = pipeline;
+    }
+    dev->api.CmdPushConstants(r->commands, dev->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, 8 + bytes,
+                              &push);
+    uint64_t most = dev->limits.maxComputeWorkGroupCount[0];
+    uint64_t x = l->groups < most ? l->groups : most;
+    dev->api.CmdDispatch(r->commands, (uint32_t)x, (uint32_t)vk_div_up(l->groups, x), 1);
+    return vk_stream_worked(s, l->work, err);
+}

@@ -1,0 +1,87 @@
+/* stream.h: a stream: batches of recorded work in a ring, one timeline semaphore that counts them.
+ *
+ * Work is recorded into the current batch. A batch is submitted by ebro's submit, and earlier when
+ * it holds about as much as a quarter of a second of work: systems reset a device whose submission
+ * runs for seconds. When its ticket has passed it is retired: its downloads are handed over and it
+ * can be recorded anew. */
+#ifndef EB_VULKAN_STREAM_H
+#define EB_VULKAN_STREAM_H
+
+#include "backends/vulkan/hazard.h"
+
+enum {
+    VK_N_BATCHES = 4,
+    VK_MAX_DOWNLOADS = 64,
+    VK_ARGS_BYTES = 256 << 10, /* of arguments in memory, a batch */
+    VK_UPLOAD_BYTES = 8 << 20, /* of staging, a batch */
+    VK_READBACK_BYTES = 8 << 20
+};
+
+/* A piece of host-visible memory that is handed out from its start; made on first use. */
+struct vk_arena {
+    ebro_mem *mem;
+    uint64_t used;
+};
+
+/* Takes from it; *offset is aligned to 64. EBRO_TIMEOUT: it is full (no error text). */
+int32_t vk_arena_take(ebro_dev *dev, struct vk_arena *arena, uint64_t capacity, uint32_t kind,
+                      uint64_t bytes, uint64_t *offset, ebro_error *err);
+
+/* A command buffer in the making. */
+struct vk_recorder {
+    VkCommandBuffer commands;
+    struct vk_hazards hazards;
+    VkPipeline bound;
+    struct vk_arena args;
+};
+
+/* Bytes that arrived in a batch's readback memory, to be handed over when it retires. */
+struct vk_download {
+    void *to;
+    uint64_t offset, bytes;
+};
+
+struct vk_batch {
+    struct vk_recorder recorder;
+    VkCommandPool pool;
+    uint64_t ticket; /* 0: not submitted, or retired */
+    uint64_t work;   /* as vk_launch.work, summed */
+    struct vk_arena upload, readback;
+    struct vk_download downloads[VK_MAX_DOWNLOADS];
+    uint32_t n_downloads;
+};
+
+struct ebro_stream {
+    ebro_dev *dev;
+    VkSemaphore timeline;
+    VkQueryPool times; /* begin and end of each batch; null where the queue has no clock */
+    struct vk_batch batches[VK_N_BATCHES];
+    uint32_t current;
+    bool recording;      /* the current batch */
+    uint64_t submitted;  /* the last ticket given out */
+    uint64_t work_limit; /* of a batch, from measured times */
+};
+
+int32_t vk_stream_open(ebro_dev *dev, ebro_stream **out, ebro_error *err);
+void vk_stream_close(ebro_stream *s);
+int32_t vk_submit(ebro_stream *s, uint64_t *ticket, ebro_error *err);
+int32_t vk_wait(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns, ebro_error *err);
+
+/* The batch that is recorded, begun now if need be. */
+int32_t vk_stream_batch(ebro_stream *s, struct vk_batch **out, ebro_error *err);
+/* Submits what is recorded, if anything. */
+int32_t vk_stream_flush(ebro_stream *s, ebro_error *err);
+/* Adds to the batch's work; submits it when it holds enough. */
+int32_t vk_stream_worked(ebro_stream *s, uint64_t work, ebro_error *err);
+/* Nothing recorded, nothing pending: the host may touch mapped memory itself. */
+bool vk_stream_idle(ebro_stream *s);
+
+/* Records a barrier where what is pending asks for one, then notes the accesses. */
+void vk_order(const ebro_dev *dev, struct vk_recorder *r, const struct vk_access *accesses,
+              uint32_t n, bool reads_any, bool writes_any);
+
+/* copy.c */
+int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err);
+int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+# spirv.cmake: compiles the kernels that shaders/vulkan/kernels.def lists and embeds them.
+#
+# ebro_spirv(TARGET): one SPIR-V module per VARIANT, as eb_spv_<kernel>_<variant> to _end, in 32-bit
+# words. kernels.def is read as text: one KERNEL or VARIANT a line.
+function(ebro_spirv target)
+  set(shaders ${CMAKE_SOURCE_DIR}/shaders)
+  set(listing ${shaders}/vulkan/kernels.def)
+  set(folder ${CMAKE_BINARY_DIR}/spv)
+  file(MAKE_DIRECTORY ${folder})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${listing})
+  file(STRINGS ${listing} lines REGEX "^(KERNEL|VARIANT)\\(")
+  set(assembly "/* The kernels of shaders/vulkan/kernels.def. Written by the build. */\n.section .rodata\n")
+  set(modules "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^KERNEL\\(([a-z0-9_]+), [a-z0-9_]+, (PUSH|FAR)\\)")
+      set(place_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+    elseif(line MATCHES "^VARIANT\\(([a-z0-9_]+), ([a-z0-9_]+), ([a-z0-9_]+), [^,]*, \"(.*)\"\\)")
+      set(kernel ${CMAKE_MATCH_1})
+      set(name ${CMAKE_MATCH_1}_${CMAKE_MATCH_2})
+      set(source ${shaders}/vulkan/${CMAKE_MATCH_3}.comp)
+      separate_arguments(defines UNIX_COMMAND "${CMAKE_MATCH_4}")
+      set(module ${folder}/${name}.spv)
+      add_custom_command(
+        OUTPUT ${module}
+        COMMAND ${EBRO_GLSLC} --target-env=vulkan1.2 -O -DEB_GLSL -DEB_${place_${kernel}} ${defines}
+                -I${shaders} -I${shaders}/vulkan -MD -MF ${module}.d -o ${module} ${source}
+        DEPENDS ${source} ${listing}
+        DEPFILE ${module}.d
+        COMMENT "Kernel ${name}"
+        VERBATIM)
+      list(APPEND modules ${module})
+      string(APPEND assembly
+        ".balign 4\n.hidden eb_spv_${name}\n.globl eb_spv_${name}\neb_spv_${name}:\n.incbin \"${module}\"\n"
+        ".hidden eb_spv_${name}_end\n.globl eb_spv_${name}_end\neb_spv_${name}_end:\n")
+    else()
+      message(FATAL_ERROR "${listing}: not as its head says: ${line}")
+    endif()
+  endforeach()
+  string(APPEND assembly ".section .note.GNU-stack,\"\",%progbits\n")
+  file(CONFIGURE OUTPUT ${folder}/kernels.S CONTENT "${assembly}" @ONLY)
+  set_source_files_properties(${folder}/kernels.S PROPERTIES OBJECT_DEPENDS "${modules}")
+  target_sources(${target} PRIVATE ${folder}/kernels.S)
+endfunction()
