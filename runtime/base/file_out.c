@@ -1,5 +1,5 @@
 /* file_out.c: see file_out.h. Not its job: what is written. */
-#define _XOPEN_SOURCE 700 /* realpath */
+#define _GNU_SOURCE /* realpath, sync_file_range */
 
 #include "base/file_out.h"
 
@@ -64,6 +64,19 @@ int32_t eb_file_out_open(const struct eb_alloc *a, const char *path, struct eb_f
     return st;
 }
 
+/* Large files: the disk writes while the rest is still being made. Whether it could, the sync of
+ * all says at the end. */
+static void flush_early(struct eb_file_out *f) {
+#if defined(SYNC_FILE_RANGE_WRITE)
+    enum { LEAST = 4 << 20 };
+    if (f->at - f->flushed < LEAST) return;
+    sync_file_range(f->fd, (off_t)f->flushed, (off_t)(f->at - f->flushed), SYNC_FILE_RANGE_WRITE);
+    f->flushed = f->at;
+#else
+    (void)f;
+#endif
+}
+
 int32_t eb_file_out_write(struct eb_file_out *f, const void *data, size_t bytes, ebro_error *err) {
     const char *p = data;
     while (bytes > 0) {
@@ -75,6 +88,7 @@ int32_t eb_file_out_write(struct eb_file_out *f, const void *data, size_t bytes,
         f->at += (uint64_t)n;
         bytes -= (size_t)n;
     }
+    flush_early(f);
     return EBRO_OK;
 }
 

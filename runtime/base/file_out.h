@@ -10,7 +10,8 @@ struct eb_file_out {
     struct eb_alloc alloc;
     char *target, *name; /* where it goes; where it is */
     int fd;
-    uint64_t at; /* bytes written */
+    uint64_t at;      /* bytes written */
+    uint64_t flushed; /* of them on their way to the disk */
 };
 
 /* A link at `path` stays a link, and what it leads to is replaced; one that leads nowhere is

@@ -173,6 +173,8 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err);
  * and allowed bytes, when live sequences leave too little. */
 int32_t eb_seq_restore(struct eb_manager *m, const int32_t *tokens, uint32_t n_tokens,
                        uint32_t n_done, struct eb_seq **out, ebro_error *err);
+/* True where eb_seq_restore of n_done evaluated tokens gives up nothing. */
+bool eb_manager_has_free(const struct eb_manager *m, uint32_t n_done);
 /* NOMEM_DEVICE where eb_seq_restore would end so. */
 int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, ebro_error *err);
 /* Pages and state are written: keeps a snapshot too, where anything is kept. */

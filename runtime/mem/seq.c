@@ -497,6 +497,11 @@ int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, ebro_erro
     return check_room(&empty, n_tokens, err);
 }
 
+bool eb_manager_has_free(const struct eb_manager *m, uint32_t n_done) {
+    uint32_t slots = n_done > 0 ? m->layout.slot_blocks : 0;
+    return eb_blocks_available(&m->blocks) >= eb_layout_pages(&m->layout, n_done) + slots;
+}
+
 /* The pages and the slot of a sequence without any; they are not written yet. */
 static int32_t take_all(struct eb_seq *s, uint32_t n_done, ebro_error *err) {
     struct eb_manager *m = s->manager;

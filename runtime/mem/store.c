@@ -284,7 +284,10 @@ void eb_store_close(struct eb_store *s) {
 }
 
 static int32_t write_all(struct eb_store *s, const void *data, size_t bytes, ebro_error *err) {
-    if (bytes == 0 || s->write(s->user, data, bytes) == 0) return EBRO_OK;
+    if (bytes == 0 || s->write(s->user, data, bytes) == 0) {
+        s->at += bytes;
+        return EBRO_OK;
+    }
     return eb_fail(err, EBRO_IO, "%s: the receiver did not take %zu bytes",
                    eb_store_part_name(s->part), bytes);
 }
@@ -303,6 +306,7 @@ static int32_t read_all(struct eb_store *s, void *data, size_t bytes, ebro_error
         }
         done += (size_t)n;
     }
+    s->at += bytes;
     return EBRO_OK;
 }
 

@@ -79,6 +79,7 @@ struct eb_store {
     void *sum; /* of the part at hand */
     uint32_t part;
     uint64_t left; /* of the part at hand */
+    uint64_t at;   /* bytes of the stream that went by */
     uint64_t sums[EB_STORE_N_PARTS + 1];
     uint64_t header_bytes; /* header, checksums, end mark: so far */
 };

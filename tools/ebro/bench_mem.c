@@ -27,9 +27,12 @@ static const char usage[] =
     "  copy pages     blocks of Kimi-Linear-48B's size, from anywhere to anywhere, as where\n"
     "                 two sequences write into a page they share\n"
     "  disk write     a file of the saved sequence's size, written and synced\n"
-    "  save           ebro_seq_save of a sequence of the model\n"
-    "  disk read      that file, read\n"
-    "  load           ebro_seq_load of it\n"
+    "  save           ebro_seq_save of a sequence of the model, with a full context\n"
+    "  disk read      that file, read from the disk: where the system can be told so, none\n"
+    "                 of it is in its cache\n"
+    "  load           ebro_seq_load of it, in the same way\n"
+    "  cached read    that file, read from the system's cache: a copy of memory\n"
+    "  cached load    ebro_seq_load of it, in the same way\n"
     "\n"
     "With --json an object: schema (\"ebro-bench-mem-1\"), version, date, processor,\n"
     "cores, load, device, description, backend, rung, model, saved_bytes, and rows, an\n"
@@ -48,15 +51,26 @@ enum row {
     SAVE,
     DISK_READ,
     LOAD,
+    CACHED_READ,
+    CACHED_LOAD,
     N_ROWS
 };
 static const struct {
     const char *name;
     int ceiling; /* the row that it is held against; -1: none */
-} rows[N_ROWS] = {{"match deep", -1},   {"match wide", -1}, {"blocks", -1},
-                  {"step", -1},         {"rewind", -1},     {"copy", -1},
-                  {"copy pages", COPY}, {"disk write", -1}, {"save", DISK_WRITE},
-                  {"disk read", -1},    {"load", DISK_READ}};
+} rows[N_ROWS] = {{"match deep", -1},
+                  {"match wide", -1},
+                  {"blocks", -1},
+                  {"step", -1},
+                  {"rewind", -1},
+                  {"copy", -1},
+                  {"copy pages", COPY},
+                  {"disk write", -1},
+                  {"save", DISK_WRITE},
+                  {"disk read", -1},
+                  {"load", DISK_READ},
+                  {"cached read", -1},
+                  {"cached load", CACHED_READ}};
 
 struct mem_bench {
     const struct eb_bench_options *b;
@@ -289,25 +303,55 @@ static int choose_path(struct mem_bench *t) {
     return code;
 }
 
-/* A sequence of the model, with tokens of no meaning. */
+/* Numbers of no meaning into all blocks of a sequence. */
+static int32_t fill_blocks(struct mem_bench *t, const struct eb_seq *m, ebro_error *err) {
+    struct ebro_engine *e = t->s.engine;
+    const struct eb_layout *l = &e->layout;
+    uint16_t *block = malloc((size_t)l->block_bytes);
+    if (!block) return eb_fail(err, EBRO_NOMEM_HOST, "out of memory");
+    /* Below 2 as any float. */
+    for (uint64_t i = 0; i < l->block_bytes / 2; i++) block[i] = (uint16_t)(draw(t) & 0x3fffu);
+    int32_t st = EBRO_OK;
+    for (uint32_t i = 0; i < m->n_pages && st == EBRO_OK; i++)
+        st = eb_upload(&e->stream, eb_block_span(e, m->pages[i]), block, l->block_bytes, err);
+    for (uint32_t i = 0; i < l->slot_blocks && st == EBRO_OK; i++)
+        st = eb_upload(&e->stream, eb_block_span(e, m->state->blocks[i]), block, l->block_bytes,
+                       err);
+    int32_t synced = eb_stream_sync(&e->stream, st == EBRO_OK ? err : NULL);
+    free(block);
+    return st == EBRO_OK ? synced : st;
+}
+
+/* As if it had been evaluated, which large models would take an hour for. */
+static int32_t make_evaluated(struct mem_bench *t, const int32_t *ids, uint32_t n,
+                              ebro_error *err) {
+    struct ebro_engine *e = t->s.engine;
+    struct eb_seq *m = NULL;
+    ebro_seq_destroy(&t->s.seq);
+    int32_t st = eb_seq_restore(&e->mem, ids, n, n, &m, err);
+    if (st == EBRO_OK && (st = fill_blocks(t, m, err)) != EBRO_OK) eb_seq_close(&m);
+    if (st == EBRO_OK) st = eb_seq_wrap(e, m, &t->s.seq, err);
+    if (st == EBRO_OK) eb_seq_restored(m);
+    return st;
+}
+
 static int make_sequence(struct mem_bench *t) {
-    uint32_t n = t->b->quick ? 16 : 4096;
+    ebro_error err = {0};
     int code = eb_session_open_model(&t->s, &t->o);
     if (code == EB_EXIT_OK) code = eb_session_open_engine(&t->s, &t->o);
     if (code != EB_EXIT_OK) return code;
-    if (n > t->s.n_ctx) n = t->s.n_ctx;
+    uint32_t n = t->b->quick ? 16 : t->s.n_ctx, vocab = t->s.model_info.vocab;
     int32_t *ids = calloc(n, sizeof *ids);
     if (!ids) return no_memory();
-    uint32_t vocab = t->s.model_info.vocab;
-    for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)(draw(t) % (vocab - vocab / 8));
-    code = eb_session_append(&t->s, ids, n, 0);
-    if (code == EB_EXIT_OK) code = eb_session_evaluate(&t->s, NULL);
+    for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)(draw(t) % vocab);
+    int32_t st = make_evaluated(t, ids, n, &err);
     free(ids);
-    return code;
+    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
 }
 
-static int write_plainly(struct mem_bench *t, const void *data, size_t bytes) {
+static int write_plainly(struct mem_bench *t, void *data) {
     const char *p = data;
+    size_t bytes = (size_t)t->saved_bytes;
     int fd = open(t->path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (fd < 0) return complain_file(t, "write");
     while (bytes > 0) {
@@ -321,8 +365,9 @@ static int write_plainly(struct mem_bench *t, const void *data, size_t bytes) {
     return EB_EXIT_OK;
 }
 
-static int read_plainly(struct mem_bench *t, void *data, size_t bytes) {
+static int read_plainly(struct mem_bench *t, void *data) {
     char *p = data;
+    size_t bytes = (size_t)t->saved_bytes;
     int fd = open(t->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return complain_file(t, "read");
     ssize_t r = 1;
@@ -334,28 +379,46 @@ static int read_plainly(struct mem_bench *t, void *data, size_t bytes) {
     return r >= 0 && bytes == 0 ? EB_EXIT_OK : complain_file(t, "read");
 }
 
+/* Out of the system's cache, where it can be told so. What is read then comes from the disk. */
+static void uncache(const struct mem_bench *t) {
+#if defined(POSIX_FADV_DONTNEED)
+    int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+#else
+    (void)t;
+#endif
+}
+
+static int save(struct mem_bench *t, void *data) {
+    (void)data;
+    ebro_error err = {0};
+    int32_t st = ebro_seq_save(t->s.seq, t->path, NULL, NULL, &err);
+    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
+}
+
+static int load(struct mem_bench *t, void *data) {
+    (void)data;
+    ebro_error err = {0};
+    int32_t st = ebro_seq_load(t->s.engine, t->path, &t->s.seq, NULL, &err);
+    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
+}
+
 /* The same bytes plainly and as a sequence, in turn. What is loaded takes the place of what was
  * saved: the engine is one for a single sequence. */
 static int save_and_load(struct mem_bench *t, void *data) {
-    ebro_error err = {0};
-    double at[5];
-    int code = EB_EXIT_OK;
-    at[0] = eb_seconds();
-    if ((code = write_plainly(t, data, (size_t)t->saved_bytes)) != EB_EXIT_OK) return code;
-    at[1] = eb_seconds();
-    if (ebro_seq_save(t->s.seq, t->path, NULL, NULL, &err) != EBRO_OK)
-        return eb_complain_error(&err);
-    at[2] = eb_seconds();
-    if ((code = read_plainly(t, data, (size_t)t->saved_bytes)) != EB_EXIT_OK) return code;
-    ebro_seq_destroy(&t->s.seq);
-    at[3] = eb_seconds();
-    if (ebro_seq_load(t->s.engine, t->path, &t->s.seq, NULL, &err) != EBRO_OK)
-        return eb_complain_error(&err);
-    at[4] = eb_seconds();
-    for (int i = 0; i < 4; i++) {
-        eb_samples_add(&t->seconds[DISK_WRITE + i], at[i + 1] - at[i]);
-        t->operations[DISK_WRITE + i] = 1;
-        t->bytes[DISK_WRITE + i] = t->saved_bytes;
+    static int (*const run[])(struct mem_bench *, void *) = {
+        write_plainly, save, read_plainly, load, read_plainly, load};
+    for (int row = DISK_WRITE; row <= CACHED_LOAD; row++) {
+        if (row == LOAD || row == CACHED_LOAD) ebro_seq_destroy(&t->s.seq);
+        if (row == DISK_READ || row == LOAD) uncache(t);
+        double begin = eb_seconds();
+        int code = run[row - DISK_WRITE](t, data);
+        if (code != EB_EXIT_OK) return code;
+        eb_samples_add(&t->seconds[row], eb_seconds() - begin);
+        t->operations[row] = 1;
+        t->bytes[row] = t->saved_bytes;
     }
     return EB_EXIT_OK;
 }
@@ -368,8 +431,9 @@ static int files(struct mem_bench *t) {
     if (code != EB_EXIT_OK) return code;
     if (ebro_seq_save(t->s.seq, t->path, NULL, &x, &err) != EBRO_OK) return eb_complain_error(&err);
     t->saved_bytes = x.total_bytes;
-    void *data = malloc((size_t)t->saved_bytes);
-    if (!data) return no_memory();
+    void *data = NULL;
+    /* Whole pages: others would be copied slowly. */
+    if (posix_memalign(&data, 4096, (size_t)t->saved_bytes) != 0) return no_memory();
     memset(data, 0x5a, (size_t)t->saved_bytes);
     for (uint64_t r = 0; r < t->b->n_runs && code == EB_EXIT_OK; r++) code = save_and_load(t, data);
     free(data);

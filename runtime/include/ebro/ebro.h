@@ -510,15 +510,16 @@ typedef struct ebro_transfer {
 EBRO_API int32_t ebro_seq_export(const ebro_seq *seq, ebro_write_fn write, void *user,
                                  const ebro_export_options *options, ebro_transfer *transfer,
                                  ebro_error *err);
-/* Makes a sequence from such a stream and reads nothing beyond its end. All of it is read into host
- * memory and checked before the engine's memory is touched: a part that is missing, short, doubled
- * or damaged is FORMAT and named, another model INVALID, an unknown version or layout UNSUPPORTED,
- * no room beside the live sequences NOMEM_DEVICE with needed and allowed bytes; nothing has changed
- * then. A cache of another dtype than the engine's is converted: the log says so (WARN), and
- * *transfer. Where the engine keeps snapshots, one is kept of the sequence's last evaluated token,
- * for later prompts that begin alike. ebro_seq_get_reuse then counts the sequence's tokens as its
- * prompt. There are no logits until the next append or step. INVALID for an engine with
- * expert_choices. transfer may be NULL. */
+/* Makes a sequence from such a stream and reads nothing beyond its end. All of it is checked: a
+ * part that is missing, short, doubled or damaged is FORMAT and named; another model and an unknown
+ * version or layout are UNSUPPORTED; no room beside the live sequences NOMEM_DEVICE with needed and
+ * allowed bytes; nothing has changed then, but that taken_bytes and peak_bytes of ebro_memory may
+ * have grown. Where enough memory is free the parts go straight there; else into host memory, and
+ * what is kept is given up once all of it is known to be good. A cache of another dtype than the
+ * engine's is converted: the log says so (WARN), and *transfer. Where the engine keeps snapshots,
+ * one is kept of the sequence's last evaluated token, for later prompts that begin alike.
+ * ebro_seq_get_reuse then counts the sequence's tokens as its prompt. There are no logits until the
+ * next append or step. INVALID for an engine with expert_choices. transfer may be NULL. */
 EBRO_API int32_t ebro_seq_import(ebro_engine *engine, ebro_read_fn read, void *user, ebro_seq **out,
                                  ebro_transfer *transfer, ebro_error *err);
 /* The same bytes in a file. It is written under another name in the same folder ("PATH.tmp-..."),
