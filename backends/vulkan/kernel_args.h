@@ -3,6 +3,7 @@
 #define EB_VULKAN_KERNEL_ARGS_H
 
 #include "shaders/common/args_copy.h"
+#include "shaders/common/args_linear.h"
 #include "shaders/common/args_norm.h"
 
 #endif
