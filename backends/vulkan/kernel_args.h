@@ -2,8 +2,12 @@
 #ifndef EB_VULKAN_KERNEL_ARGS_H
 #define EB_VULKAN_KERNEL_ARGS_H
 
+#include "shaders/common/args_act.h"
 #include "shaders/common/args_copy.h"
 #include "shaders/common/args_linear.h"
+#include "shaders/common/args_moe.h"
+#include "shaders/common/args_mla.h"
 #include "shaders/common/args_norm.h"
+#include "shaders/common/args_token.h"
 
 #endif

@@ -14,6 +14,17 @@ uint32_t vk_threads(const ebro_dev *dev, uint32_t want) {
     return n;
 }
 
+struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row_elements,
+                              uint32_t lane_elements) {
+    struct vk_split split = {.threads = vk_threads(dev, 256), .lanes = 1};
+    while (split.lanes < split.threads && (uint64_t)split.lanes * lane_elements < row_elements) {
+        split.lanes *= 2;
+    }
+    split.n_chunks = (uint32_t)vk_div_up(row_elements, (uint64_t)split.lanes * lane_elements);
+    split.groups = vk_div_up(n_rows * split.n_chunks, split.threads / split.lanes);
+    return split;
+}
+
 /* ---- arguments -------------------------------------------------------------------------- */
 
 uint64_t vk_dtype_size(int32_t dtype) {
@@ -40,6 +51,11 @@ eb_addr vk_span(ebro_span span) {
 struct eb_mat_arg vk_mat(const ebro_mat *m) {
     return (struct eb_mat_arg){
         .at = vk_at(m->mem, m->offset), .stride = (uint32_t)m->stride, .dtype = (uint32_t)m->dtype};
+}
+
+bool vk_mat_wide(const ebro_mat *m) {
+    uint64_t size = vk_dtype_size(m->dtype);
+    return (vk_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
 }
 
 struct eb_vec_arg vk_vec(const ebro_vec *v) {

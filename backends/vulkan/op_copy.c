@@ -1,5 +1,5 @@
-/* op_copy.c: state_copy and rows_copy, and the copies and fills of copy.c that no transfer command
- * can do: those at any alignment. */
+/* op_copy.c: state_copy and rows_copy, and the fills of copy.c: transfer commands fill whole words
+ * alone. */
 #include "backends/vulkan/vulkan.h"
 #include "shaders/common/args_copy.h"
 
@@ -8,20 +8,18 @@ enum { THREADS = 256 };
 /* What one launch moves at most, so that it is over soon. */
 static const uint64_t piece_bytes = (uint64_t)1 << 30;
 
-/* Sets lanes and chunks for rows of args->row_bytes, and launches. */
+/* Lays out rows of args->row_bytes, and launches. */
 static int32_t copy(ebro_stream *s, struct vk_launch *l, struct eb_copy_args *args,
                     ebro_error *err) {
-    uint32_t threads = vk_threads(vk_stream_device(s), THREADS);
-    uint64_t bytes = args->row_bytes + 15; /* a row may start anywhere in a unit of 16 */
-    args->lanes = 1;
-    while (args->lanes < threads && (uint64_t)args->lanes * EB_COPY_THREAD_BYTES < bytes) {
-        args->lanes *= 2;
-    }
-    args->n_chunks = (uint32_t)vk_div_up(bytes, (uint64_t)args->lanes * EB_COPY_THREAD_BYTES);
+    /* A row may start anywhere in a unit of 16. */
+    struct vk_split split = vk_split_rows(vk_stream_device(s), args->n_rows, args->row_bytes + 15,
+                                          EB_COPY_THREAD_BYTES);
+    args->lanes = split.lanes;
+    args->n_chunks = split.n_chunks;
     l->kernel = VK_copy;
-    l->threads = threads;
+    l->threads = split.threads;
     l->args = args;
-    l->groups = vk_div_up((uint64_t)args->n_rows * args->n_chunks, threads / args->lanes);
+    l->groups = split.groups;
     l->work = 2 * args->n_rows * args->row_bytes;
     return vk_launch(s, l, err);
 }

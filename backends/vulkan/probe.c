@@ -114,8 +114,10 @@ static void describe(const struct vk_api *api, VkPhysicalDevice device, uint32_t
     api->GetPhysicalDeviceProperties2(device, &p);
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "Vulkan%u", index);
-    snprintf(out->description, sizeof out->description, "%.60s (%.24s %.24s)",
-             p.properties.deviceName, driver.driverName, driver.driverInfo);
+    if (p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) out->flags = EBRO_PROBE_EMULATED;
+    snprintf(out->description, sizeof out->description, "%.56s, driver %.40s%s",
+             p.properties.deviceName, driver.driverInfo,
+             p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ? ", in software" : "");
     /* As other interfaces to the same device write it. */
     const uint8_t *u = id.deviceUUID;
     snprintf(out->id, sizeof out->id,

@@ -133,6 +133,15 @@ struct vk_launch {
 /* At most `want` threads, a power of two, at most what the device takes in a workgroup. */
 uint32_t vk_threads(const ebro_dev *dev, uint32_t want);
 
+/* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements, and
+ * a workgroup takes threads / lanes chunks. lanes is a power of two. */
+struct vk_split {
+    uint32_t threads, lanes, n_chunks;
+    uint64_t groups;
+};
+struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row_elements,
+                              uint32_t lane_elements);
+
 /* Records the launch, after a barrier where one is needed. */
 int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err);
 
@@ -161,6 +170,9 @@ struct eb_rows_arg vk_rows(const ebro_rows *rows);
 struct eb_state_arg vk_states(const ebro_state_io *io);
 struct eb_pages_arg vk_pages(const ebro_pages *p);
 
+/* True where every row starts at a multiple of four elements. */
+bool vk_mat_wide(const ebro_mat *m);
+
 /* Bytes of an element of F32, F16, BF16, I32; 0 for the rest. */
 uint64_t vk_dtype_size(int32_t dtype);
 
@@ -168,10 +180,7 @@ static inline uint64_t vk_div_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Copies and fills of any alignment by kernels, for what transfer commands cannot do (op_copy.c).
- * The two ranges of a copy do not overlap. */
-int32_t vk_copy_bytes(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
-                      ebro_error *err);
+/* Fills at any alignment (op_copy.c). */
 int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
                       ebro_error *err);
 

@@ -58,10 +58,14 @@ out:
     return st;
 }
 
-static int32_t take_census(ebro_runtime *rt, struct census *c, ebro_error *err) {
+/* Of every module, or of those of one backend. */
+static int32_t take_census(ebro_runtime *rt, const char *backend, struct census *c,
+                           ebro_error *err) {
     memset(c, 0, sizeof *c);
     for (uint32_t i = 0; i < rt->n_modules; i++) {
         const struct eb_module *m = &rt->modules[i];
+        if (m->backend != NULL && backend != NULL && strcmp(m->backend->name, backend) != 0)
+            continue;
         if (m->backend == NULL) {
             eb_log(&rt->log, EBRO_LOG_INFO, "%s is unusable: %s", m->file, m->error.text);
             continue;
@@ -86,7 +90,7 @@ int32_t ebro_device_list(ebro_runtime *runtime, ebro_device_info *out, uint32_t 
     }
     *count = 0;
     struct census c;
-    int32_t st = take_census(runtime, &c, err);
+    int32_t st = take_census(runtime, NULL, &c, err);
     if (st != EBRO_OK) return st;
     for (size_t i = 0; i < c.n_items && i < capacity; i++) {
         const struct eb_found *f = &c.items[i];
@@ -240,18 +244,32 @@ static const struct eb_found *match(const struct census *c, const char *name) {
 }
 
 static const struct eb_found *best(const struct census *c) {
+    const struct eb_found *emulated = NULL;
     for (size_t i = 0; i < c->n_items; i++) {
-        if (computes(&c->items[i])) return &c->items[i];
+        if (!computes(&c->items[i])) continue;
+        if ((c->items[i].probe.flags & EBRO_PROBE_EMULATED) == 0) return &c->items[i];
+        if (emulated == NULL) emulated = &c->items[i];
     }
-    return NULL;
+    return emulated;
 }
 
 int32_t eb_registry_find(ebro_runtime *rt, const char *name, struct eb_found *out,
                          ebro_error *err) {
-    struct census c;
-    int32_t st = take_census(rt, &c, err);
+    struct census c = {0};
+    const struct eb_found *f = NULL;
+    int32_t st = EBRO_OK;
+    /* A name that says its backend asks no other driver: starting one can take half a second. */
+    const char *backend = name != NULL ? family_of(name) : NULL;
+    if (backend != NULL) {
+        st = take_census(rt, backend, &c, err);
+        if (st == EBRO_OK) f = match(&c, name);
+        if (st == EBRO_OK && f == NULL) eb_free(&rt->alloc, c.items);
+    }
+    if (st == EBRO_OK && f == NULL) {
+        st = take_census(rt, NULL, &c, err);
+        if (st == EBRO_OK) f = name != NULL ? match(&c, name) : best(&c);
+    }
     if (st != EBRO_OK) return st;
-    const struct eb_found *f = name != NULL ? match(&c, name) : best(&c);
     if (f != NULL) {
         *out = *f;
     } else {

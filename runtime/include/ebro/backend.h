@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define EBRO_BACKEND_ABI 1u
+#define EBRO_BACKEND_ABI 2u
 
 enum {
     EBRO_MAX_LINEAR = 8,   /* weights of one linear call */
@@ -80,11 +80,19 @@ typedef struct ebro_caps {
     uint32_t mla_expanded_ps, mla_absorbed_ps, mla_expanded_tokens;
 } ebro_caps;
 
+/* Bits of ebro_probe_result.flags. */
+enum {
+    /* A processor that imitates such a device: right, slow, and never chosen unless it is named. */
+    EBRO_PROBE_EMULATED = 1u << 0
+};
+
 typedef struct ebro_probe_result {
     char name[32]; /* "CPU", "CUDA0", ... */
     char description[128];
     char id[64];
     uint64_t total_bytes, free_bytes;
+    uint32_t flags;
+    uint32_t reserved;
 } ebro_probe_result;
 
 /* ---- memory ----------------------------------------------------------------------------- */

@@ -1,0 +1,24 @@
+/* op_embed.c: embed. */
+#include "backends/vulkan/vulkan.h"
+#include "shaders/common/args_token.h"
+
+int32_t vk_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) {
+    struct vk_split split = vk_split_rows(vk_stream_device(s), a->n_rows, a->table.cols, 4);
+    const ebro_mat table = {a->table.mem, a->table.offset, a->table.stride, a->table.dtype};
+    const struct eb_embed_args args = {.ids = vk_span(a->ids),
+                                       .table = vk_weight(&a->table),
+                                       .dst = vk_mat(&a->out),
+                                       .n_rows = a->n_rows,
+                                       .lanes = split.lanes,
+                                       .n_chunks = split.n_chunks,
+                                       .wide = vk_mat_wide(&table) && vk_mat_wide(&a->out)};
+    struct vk_launch l = {.kernel = VK_embed,
+                          .threads = split.threads,
+                          .args = &args,
+                          .groups = split.groups,
+                          .work = (uint64_t)a->n_rows * a->table.cols * 8};
+    vk_reads_span(&l, a->ids, (uint64_t)a->n_rows * 4);
+    vk_reads_weight(&l, &a->table);
+    vk_writes_mat(&l, &a->out, a->n_rows, a->table.cols);
+    return vk_launch(s, &l, err);
+}
