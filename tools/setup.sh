@@ -20,6 +20,15 @@ has() {
         libxxhash-dev) pkg-config --exists libxxhash 2>/dev/null ;;
         libedit-dev) pkg-config --exists libedit 2>/dev/null ;;
         libcmocka-dev) pkg-config --exists cmocka 2>/dev/null ;;
+        glslc) glslc --version >/dev/null 2>&1 ;;
+        libvulkan-dev)
+            echo '#include <vulkan/vulkan.h>' | gcc -fsyntax-only -x c - 2>/dev/null && has libvulkan1
+            ;;
+        libvulkan1) ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1' ;;
+        mesa-vulkan-drivers) ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 ;;
+        vulkan-validationlayers)
+            ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1
+            ;;
         clang) clang --version >/dev/null 2>&1 ;;
         libclang-rt-dev)
             echo '#include <stddef.h>

@@ -240,7 +240,7 @@ package() {
 }
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev
-    libedit-dev libcmocka-dev)
+    libedit-dev libcmocka-dev glslc libvulkan-dev mesa-vulkan-drivers)
 if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
 if [ $level -ge 2 ]; then packages+=(clang-tidy); fi
 need "${packages[@]}"

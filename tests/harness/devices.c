@@ -16,17 +16,19 @@ const char *test_device(void) {
     return current;
 }
 
-/* The names of the devices that the tests are for; returns how many, 0 where there is none of
- * `wanted`, which it says. Where devices cannot be listed that is "CPU" alone, whose first test
- * then says what is wrong. */
-static uint32_t list_devices(const char *wanted, const char *names[MAX_DEVICES]) {
+/* The names of the devices that the tests are for, of all backends or of one; returns how many, 0
+ * where there is none of `wanted`, which it says, or of the backend. Where devices cannot be listed
+ * that is "CPU" alone, whose first test then says what is wrong. */
+static uint32_t list_devices(const char *wanted, const char *backend,
+                             const char *names[MAX_DEVICES]) {
     static ebro_device_info infos[MAX_DEVICES];
     ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
     ebro_runtime *rt = NULL;
     ebro_device *device = NULL;
     ebro_error err = {0};
     uint32_t n_infos = 0, n = 0;
-    names[n++] = wanted != NULL ? wanted : "CPU";
+    if (wanted != NULL || backend == NULL || strcmp(backend, "cpu") == 0)
+        names[n++] = wanted != NULL ? wanted : "CPU";
     if (ebro_runtime_open(&options, &rt, &err) == EBRO_OK && wanted != NULL) {
         if (ebro_device_open(rt, wanted, &device, &err) == EBRO_NO_DEVICE) n = 0;
         if (n == 0) print_error("EBRO_TEST_DEVICE: %s\n", err.text);
@@ -34,6 +36,7 @@ static uint32_t list_devices(const char *wanted, const char *names[MAX_DEVICES])
         for (uint32_t i = 0; i < n_infos && i < MAX_DEVICES; i++) {
             if (strcmp(infos[i].backend, "null") == 0 || strcmp(infos[i].name, "CPU") == 0)
                 continue;
+            if (backend != NULL && strcmp(infos[i].backend, backend) != 0) continue;
             if (n < MAX_DEVICES) names[n++] = infos[i].name;
         }
     }
@@ -53,10 +56,20 @@ static struct CMUnitTest *choose_tests(const char *pattern, const struct CMUnitT
     return chosen;
 }
 
+static void has_no_device(void **state) {
+    (void)state;
+    print_message("skipped: there is no device of the backend %s\n", getenv("EBRO_TEST_BACKEND"));
+    skip();
+}
+
 int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
                           CMFixtureFunction setup, CMFixtureFunction teardown) {
     const char *names[MAX_DEVICES], *pattern = getenv("EBRO_TEST_FILTER");
-    uint32_t n = list_devices(getenv("EBRO_TEST_DEVICE"), names);
+    const char *wanted = getenv("EBRO_TEST_DEVICE"), *backend = getenv("EBRO_TEST_BACKEND");
+    const struct CMUnitTest none[] = {cmocka_unit_test(has_no_device)};
+    uint32_t n = list_devices(wanted, backend, names);
+    if (n == 0 && wanted == NULL && backend != NULL)
+        return _cmocka_run_group_tests(name, none, 1, NULL, NULL);
     struct CMUnitTest *chosen = choose_tests(pattern, tests, &n_tests);
     int failed = n == 0 || n_tests == 0;
     if (n_tests == 0) print_error("EBRO_TEST_FILTER: no test of %s fits \"%s\"\n", name, pattern);

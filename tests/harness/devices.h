@@ -1,7 +1,8 @@
 /* devices.h: runs a group of tests on every device that computes, so that a new backend is tested
  * by being there. Devices of the null backend compute nothing and are left out. The CPU must always
- * be there; EBRO_TEST_DEVICE, a device's name, limits all to that one, EBRO_TEST_FILTER to
- * the tests whose name fits a pattern ("norm*"). Where there is no such device or test the program
+ * be there; EBRO_TEST_DEVICE, a device's name, limits all to that one, EBRO_TEST_BACKEND to the
+ * devices of one backend (a machine that has none skips, and says so), EBRO_TEST_FILTER to the
+ * tests whose name fits a pattern ("norm*"). Where there is no such device or test the program
  * says so and fails. */
 #ifndef EB_TEST_DEVICES_H
 #define EB_TEST_DEVICES_H
