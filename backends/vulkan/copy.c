@@ -13,14 +13,17 @@ static struct vk_access access_of(const ebro_mem *mem, uint64_t offset, uint64_t
         .begin = begin / 16 * 16, .end = (begin + bytes + 15) / 16 * 16, .writes = writes};
 }
 
-static int32_t record_copy(ebro_stream *s, struct vk_batch *b, ebro_span dst, ebro_span src,
-                           uint64_t bytes, ebro_error *err) {
+static int32_t record_copy(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
+                           ebro_error *err) {
     ebro_dev *dev = s->dev;
+    struct vk_recorder *r;
+    int32_t st = vk_stream_recorder(s, &r, err);
+    if (st != EBRO_OK) return st;
     const struct vk_access accesses[2] = {access_of(src.mem, src.offset, bytes, false),
                                           access_of(dst.mem, dst.offset, bytes, true)};
-    vk_order(dev, &b->recorder, accesses, 2, false, false);
+    vk_order(dev, r, accesses, 2, false, false);
     const VkBufferCopy region = {.srcOffset = src.offset, .dstOffset = dst.offset, .size = bytes};
-    dev->api.CmdCopyBuffer(b->recorder.commands, ((struct vk_mem *)src.mem)->buffer,
+    dev->api.CmdCopyBuffer(r->commands, ((struct vk_mem *)src.mem)->buffer,
                            ((struct vk_mem *)dst.mem)->buffer, 1, &region);
     return vk_stream_worked(s, 2 * bytes, err);
 }
@@ -57,7 +60,7 @@ static int32_t upload(ebro_stream *s, ebro_span dst, const uint8_t *from, uint64
         st = stage(s, EBRO_MEM_UPLOAD, n, &b, &staged, err);
         if (st != EBRO_OK) break;
         memcpy((uint8_t *)staged.mem->host + staged.offset, from + done, (size_t)n);
-        st = record_copy(s, b, (ebro_span){dst.mem, dst.offset + done}, staged, n, err);
+        st = record_copy(s, (ebro_span){dst.mem, dst.offset + done}, staged, n, err);
     }
     return st;
 }
@@ -77,7 +80,7 @@ static int32_t download(ebro_stream *s, uint8_t *to, ebro_span src, uint64_t byt
         if (st != EBRO_OK) break;
         b->downloads[b->n_downloads++] =
             (struct vk_download){.to = to + done, .offset = staged.offset, .bytes = n};
-        st = record_copy(s, b, staged, (ebro_span){src.mem, src.offset + done}, n, err);
+        st = record_copy(s, staged, (ebro_span){src.mem, src.offset + done}, n, err);
     }
     return st;
 }
@@ -95,11 +98,14 @@ static int32_t copy_on_host(ebro_stream *s, const ebro_copy_args *a, ebro_error 
 int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
     if (a->bytes == 0) return EBRO_OK;
     if (a->src.mem == NULL && a->dst.mem == NULL) return copy_on_host(s, a, err);
+    if (s->graph != NULL && (a->src.mem == NULL || a->dst.mem == NULL)) {
+        return s->dev->host->fail(err, EBRO_INVALID,
+                                  "vulkan: a copy from or to the host in a graph, which has no "
+                                  "moment to wait for it");
+    }
     if (a->src.mem == NULL) return upload(s, a->dst, a->src_host, a->bytes, err);
     if (a->dst.mem == NULL) return download(s, a->dst_host, a->src, a->bytes, err);
-    struct vk_batch *b;
-    int32_t st = vk_stream_batch(s, &b, err);
-    return st == EBRO_OK ? record_copy(s, b, a->dst, a->src, a->bytes, err) : st;
+    return record_copy(s, a->dst, a->src, a->bytes, err);
 }
 
 int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err) {

@@ -212,7 +212,8 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     dev->is_shared = p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
                      p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     bool subgroups = usable_subgroups(dev, &p, &f);
-    fill_caps(dev, &p, (subgroups ? (uint64_t)EBRO_CAP_SUBGROUP : 0) & ~caps_mask);
+    fill_caps(dev, &p,
+              (EBRO_CAP_GRAPHS | (subgroups ? (uint64_t)EBRO_CAP_SUBGROUP : 0)) & ~caps_mask);
     st = create_device(dev, subgroups, err);
     if (st == EBRO_OK) st = vk_choose_variants(dev, err);
     if (st == EBRO_OK) st = vk_kernels_open(dev, err);
@@ -288,6 +289,10 @@ static const ebro_backend table = {.size = sizeof table,
                                    .fill = vk_fill,
                                    .submit = vk_submit,
                                    .wait = vk_wait,
+                                   .graph_begin = vk_graph_begin,
+                                   .graph_end = vk_graph_end,
+                                   .graph_launch = vk_graph_launch,
+                                   .graph_free = vk_graph_free,
                                    .scratch_bytes = scratch_bytes,
 #define VK_ENTRY(N, name) .name = vk_##name,
                                    EBRO_OPS(VK_ENTRY)

@@ -188,22 +188,23 @@ void vk_uses_pages(struct vk_launch *l, const ebro_pages *p, uint32_t n_seqs, bo
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-/* Room for the arguments in the batch's memory; a full batch is submitted first. */
-static int32_t put_args(ebro_stream *s, const struct vk_launch *l, struct vk_batch **batch,
-                        eb_addr *at, ebro_error *err) {
+/* Puts the arguments in the batch's memory, which is submitted first where it is full, or in the
+ * graph's. */
+static int32_t put_args(ebro_stream *s, const struct vk_launch *l, eb_addr *at, ebro_error *err) {
     uint32_t bytes = vk_args_bytes(l->kernel);
     uint64_t offset = 0;
-    int32_t st = vk_arena_take(s->dev, &(*batch)->recorder.args, VK_ARGS_BYTES, EBRO_MEM_UPLOAD,
-                               bytes, &offset, err);
-    if (st == EBRO_TIMEOUT) {
-        st = vk_stream_flush(s, err);
-        if (st == EBRO_OK) st = vk_stream_batch(s, batch, err);
-        if (st == EBRO_OK)
-            st = vk_arena_take(s->dev, &(*batch)->recorder.args, VK_ARGS_BYTES, EBRO_MEM_UPLOAD,
-                               bytes, &offset, err);
+    const ebro_mem *mem = NULL;
+    struct vk_batch *b;
+    int32_t st = EBRO_TIMEOUT;
+    if (s->graph != NULL) st = vk_graph_args(s, bytes, &mem, &offset, err);
+    for (int attempt = 0; s->graph == NULL && st == EBRO_TIMEOUT && attempt < 2; attempt++) {
+        if (attempt > 0 && (st = vk_stream_flush(s, err)) != EBRO_OK) return st;
+        if ((st = vk_stream_batch(s, &b, err)) != EBRO_OK) return st;
+        st = vk_arena_take(s->dev, &b->recorder.args, VK_ARGS_BYTES, EBRO_MEM_UPLOAD, bytes,
+                           &offset, err);
+        mem = b->recorder.args.mem;
     }
     if (st != EBRO_OK) return st;
-    const ebro_mem *mem = (*batch)->recorder.args.mem;
     memcpy((uint8_t *)mem->host + offset, l->args, bytes);
     *at = mem->address + offset;
     return EBRO_OK;
@@ -211,7 +212,7 @@ static int32_t put_args(ebro_stream *s, const struct vk_launch *l, struct vk_bat
 
 int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
     ebro_dev *dev = s->dev;
-    struct vk_batch *b;
+    struct vk_recorder *r;
     VkPipeline pipeline;
     struct {
         uint32_t n_groups, reserved;
@@ -224,18 +225,17 @@ int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
                                vk_kernel_name(l->kernel), l->groups, UINT32_MAX / 2);
     }
     int32_t st = vk_pipeline_for(dev, l, &pipeline, err);
-    if (st == EBRO_OK) st = vk_stream_batch(s, &b, err);
     if (st != EBRO_OK) return st;
     uint32_t bytes = vk_args_bytes(l->kernel);
     push.n_groups = (uint32_t)l->groups;
     if (vk_args_far(l->kernel)) {
         eb_addr at = 0;
-        if ((st = put_args(s, l, &b, &at, err)) != EBRO_OK) return st;
+        if ((st = put_args(s, l, &at, err)) != EBRO_OK) return st;
         memcpy(push.args, &at, bytes = sizeof at);
     } else {
         memcpy(push.args, l->args, bytes);
     }
-    struct vk_recorder *r = &b->recorder;
+    if ((st = vk_stream_recorder(s, &r, err)) != EBRO_OK) return st;
     vk_order(dev, r, l->accesses, l->n_accesses, l->reads_any, l->writes_any);
     if (r->bound != pipeline) {
         dev->api.CmdBindPipeline(r->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);

@@ -30,7 +30,7 @@ int32_t vk_arena_take(ebro_dev *dev, struct vk_arena *arena, uint64_t capacity, 
     return EBRO_OK;
 }
 
-static void free_arena(ebro_dev *dev, struct vk_arena *arena) {
+void vk_arena_free(ebro_dev *dev, struct vk_arena *arena) {
     if (arena->mem != NULL) vk_mem_free(dev, arena->mem);
     arena->mem = NULL;
 }
@@ -48,8 +48,7 @@ static void barrier(const ebro_dev *dev, VkCommandBuffer commands, VkPipelineSta
         0, 1, &all, 0, NULL, 0, NULL);
 }
 
-/* Everything before is seen by everything after. */
-static void full_barrier(const ebro_dev *dev, VkCommandBuffer commands) {
+void vk_full_barrier(const ebro_dev *dev, VkCommandBuffer commands) {
     barrier(dev, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
             VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
                 VK_ACCESS_TRANSFER_WRITE_BIT);
@@ -58,7 +57,7 @@ static void full_barrier(const ebro_dev *dev, VkCommandBuffer commands) {
 void vk_order(const ebro_dev *dev, struct vk_recorder *r, const struct vk_access *accesses,
               uint32_t n, bool reads_any, bool writes_any) {
     if (vk_hazard_waits(&r->hazards, accesses, n, reads_any, writes_any)) {
-        full_barrier(dev, r->commands);
+        vk_full_barrier(dev, r->commands);
         vk_hazard_clear(&r->hazards);
     }
     vk_hazard_note(&r->hazards, accesses, n, reads_any, writes_any);
@@ -84,9 +83,9 @@ static int32_t open_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) {
 
 static void close_batch(ebro_stream *s, struct vk_batch *b) {
     if (b->pool != VK_NULL_HANDLE) s->dev->api.DestroyCommandPool(s->dev->device, b->pool, NULL);
-    free_arena(s->dev, &b->recorder.args);
-    free_arena(s->dev, &b->upload);
-    free_arena(s->dev, &b->readback);
+    vk_arena_free(s->dev, &b->recorder.args);
+    vk_arena_free(s->dev, &b->upload);
+    vk_arena_free(s->dev, &b->readback);
 }
 
 /* The limit follows what the last batches took. One that was hardly measurable says nothing; one
@@ -97,14 +96,14 @@ static void learn(ebro_stream *s, const struct vk_batch *b, uint32_t index) {
     if (s->times == VK_NULL_HANDLE) return;
     VkResult r = dev->api.GetQueryPoolResults(dev->device, s->times, index * 2, 2, sizeof t, t,
                                               sizeof t[0], VK_QUERY_RESULT_64_BIT);
-    if (r != VK_SUCCESS || b->work == 0) return;
+    if (r != VK_SUCCESS || b->recorder.work == 0) return;
     uint64_t mask =
         dev->timestamp_bits >= 64 ? UINT64_MAX : (UINT64_C(1) << dev->timestamp_bits) - 1;
     double ns = (double)((t[1] - t[0]) & mask) * (double)dev->limits.timestampPeriod;
     if (!isfinite(ns) || ns < MEASURABLE_NS) {
         s->work_limit *= 2;
     } else {
-        double limit = (double)b->work / ns * TARGET_MS * 1e6,
+        double limit = (double)b->recorder.work / ns * TARGET_MS * 1e6,
                most = (double)s->work_limit * GROWTH;
         /* Small batches are mostly overhead: they may raise the limit, not lower it below. */
         if (limit < (double)s->work_limit && ns < TARGET_MS * 1e6 / 4) return;
@@ -171,14 +170,14 @@ static int32_t begin_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) 
     vk_hazard_clear(&b->recorder.hazards);
     b->recorder.bound = VK_NULL_HANDLE;
     b->recorder.args.used = b->upload.used = b->readback.used = 0;
-    b->work = 0;
+    b->recorder.work = 0;
     if (s->times != VK_NULL_HANDLE) {
         dev->api.CmdResetQueryPool(b->recorder.commands, s->times, s->current * 2, 2);
         dev->api.CmdWriteTimestamp(b->recorder.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT,
                                    s->times, s->current * 2);
     }
     /* What earlier batches wrote. */
-    full_barrier(dev, b->recorder.commands);
+    vk_full_barrier(dev, b->recorder.commands);
     s->recording = true;
     return EBRO_OK;
 }
@@ -187,6 +186,17 @@ int32_t vk_stream_batch(ebro_stream *s, struct vk_batch **out, ebro_error *err) 
     struct vk_batch *b = &s->batches[s->current];
     *out = b;
     return s->recording ? EBRO_OK : begin_batch(s, b, err);
+}
+
+int32_t vk_stream_recorder(ebro_stream *s, struct vk_recorder **out, ebro_error *err) {
+    struct vk_batch *b;
+    if (s->graph != NULL) {
+        *out = vk_graph_recorder(s->graph);
+        return EBRO_OK;
+    }
+    int32_t st = vk_stream_batch(s, &b, err);
+    *out = &b->recorder;
+    return st;
 }
 
 static int32_t end_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) {
@@ -229,9 +239,13 @@ int32_t vk_stream_flush(ebro_stream *s, ebro_error *err) {
 }
 
 int32_t vk_stream_worked(ebro_stream *s, uint64_t work, ebro_error *err) {
+    if (s->graph != NULL) {
+        vk_graph_recorder(s->graph)->work += work;
+        return EBRO_OK;
+    }
     struct vk_batch *b = &s->batches[s->current];
-    b->work += work;
-    return b->work < s->work_limit ? EBRO_OK : vk_stream_flush(s, err);
+    b->recorder.work += work;
+    return b->recorder.work < s->work_limit ? EBRO_OK : vk_stream_flush(s, err);
 }
 
 bool vk_stream_idle(ebro_stream *s) {
@@ -278,6 +292,7 @@ int32_t vk_stream_open(ebro_dev *dev, ebro_stream **out, ebro_error *err) {
 /* What is recorded and not submitted is dropped; what was submitted is waited for. */
 void vk_stream_close(ebro_stream *s) {
     ebro_dev *dev = s->dev;
+    if (s->graph != NULL) vk_graph_free(dev, s->graph);
     if (s->submitted > 0) (void)wait_for(s, s->submitted, 0, NULL);
     for (uint32_t i = 0; i < VK_N_BATCHES; i++) close_batch(s, &s->batches[i]);
     if (s->times != VK_NULL_HANDLE) dev->api.DestroyQueryPool(dev->device, s->times, NULL);
@@ -287,6 +302,9 @@ void vk_stream_close(ebro_stream *s) {
 
 int32_t vk_submit(ebro_stream *s, uint64_t *ticket, ebro_error *err) {
     struct vk_batch *b;
+    if (s->graph != NULL) {
+        return s->dev->host->fail(err, EBRO_INVALID, "vulkan: submit while a graph is recorded");
+    }
     int32_t st = vk_stream_batch(s, &b, err); /* a ticket of its own, even for nothing */
     if (st == EBRO_OK) st = vk_stream_flush(s, err);
     if (st == EBRO_OK) *ticket = s->submitted;

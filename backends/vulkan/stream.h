@@ -27,12 +27,13 @@ struct vk_arena {
 int32_t vk_arena_take(ebro_dev *dev, struct vk_arena *arena, uint64_t capacity, uint32_t kind,
                       uint64_t bytes, uint64_t *offset, ebro_error *err);
 
-/* A command buffer in the making. */
+/* A command buffer in the making: a batch's, or a graph's. */
 struct vk_recorder {
     VkCommandBuffer commands;
     struct vk_hazards hazards;
     VkPipeline bound;
     struct vk_arena args;
+    uint64_t work; /* as vk_launch.work, summed */
 };
 
 /* Bytes that arrived in a batch's readback memory, to be handed over when it retires. */
@@ -45,7 +46,6 @@ struct vk_batch {
     struct vk_recorder recorder;
     VkCommandPool pool;
     uint64_t ticket; /* 0: not submitted, or retired */
-    uint64_t work;   /* as vk_launch.work, summed */
     struct vk_arena upload, readback;
     struct vk_download downloads[VK_MAX_DOWNLOADS];
     uint32_t n_downloads;
@@ -58,6 +58,7 @@ struct ebro_stream {
     struct vk_batch batches[VK_N_BATCHES];
     uint32_t current;
     bool recording;      /* the current batch */
+    ebro_graph *graph;   /* what launches go into instead, between graph_begin and graph_end */
     uint64_t submitted;  /* the last ticket given out */
     uint64_t work_limit; /* of a batch, from measured times */
 };
@@ -69,9 +70,11 @@ int32_t vk_wait(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns, ebro_error
 
 /* The batch that is recorded, begun now if need be. */
 int32_t vk_stream_batch(ebro_stream *s, struct vk_batch **out, ebro_error *err);
+/* Where the next launch or copy on the device is recorded: the current batch, or the graph. */
+int32_t vk_stream_recorder(ebro_stream *s, struct vk_recorder **out, ebro_error *err);
 /* Submits what is recorded, if anything. */
 int32_t vk_stream_flush(ebro_stream *s, ebro_error *err);
-/* Adds to the batch's work; submits it when it holds enough. */
+/* Adds to the recorder's work; submits the batch when it holds enough. */
 int32_t vk_stream_worked(ebro_stream *s, uint64_t work, ebro_error *err);
 /* Nothing recorded, nothing pending: the host may touch mapped memory itself. */
 bool vk_stream_idle(ebro_stream *s);
@@ -79,6 +82,21 @@ bool vk_stream_idle(ebro_stream *s);
 /* Records a barrier where what is pending asks for one, then notes the accesses. */
 void vk_order(const ebro_dev *dev, struct vk_recorder *r, const struct vk_access *accesses,
               uint32_t n, bool reads_any, bool writes_any);
+
+/* Everything before is seen by everything after. */
+void vk_full_barrier(const ebro_dev *dev, VkCommandBuffer commands);
+/* Memory of an arena goes back. */
+void vk_arena_free(ebro_dev *dev, struct vk_arena *arena);
+
+/* graph.c */
+struct vk_recorder *vk_graph_recorder(ebro_graph *g);
+/* Room for the arguments of a launch; they stay as long as the graph. */
+int32_t vk_graph_args(ebro_stream *s, uint64_t bytes, const ebro_mem **mem, uint64_t *offset,
+                      ebro_error *err);
+int32_t vk_graph_begin(ebro_stream *s, ebro_error *err);
+int32_t vk_graph_end(ebro_stream *s, ebro_graph **out, ebro_error *err);
+int32_t vk_graph_launch(ebro_stream *s, ebro_graph *g, ebro_error *err);
+void vk_graph_free(ebro_dev *dev, ebro_graph *g);
 
 /* copy.c */
 int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err);

@@ -8,6 +8,7 @@
  *   hazard.c   which launches must wait for which
  *   launch.c   what ops call: arguments, accesses, launches
  *   stream.c   recording, submitting, waiting
+ *   graph.c    what is recorded once and launched often
  *   copy.c     copies and fills, and the staging behind them
  *   op_*.c     one file per family: arguments to launches
  *
@@ -133,8 +134,8 @@ struct vk_launch {
 /* At most `want` threads, a power of two, at most what the device takes in a workgroup. */
 uint32_t vk_threads(const ebro_dev *dev, uint32_t want);
 
-/* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements, and
- * a workgroup takes threads / lanes chunks. lanes is a power of two. */
+/* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements,
+ * and a workgroup takes threads / lanes chunks. lanes is a power of two. */
 struct vk_split {
     uint32_t threads, lanes, n_chunks;
     uint64_t groups;
