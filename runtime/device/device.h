@@ -3,6 +3,7 @@
 #define EB_DEVICE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "device/runtime.h"
 
@@ -51,5 +52,16 @@ int32_t eb_fill(struct eb_stream *s, ebro_span dst, uint8_t value, uint64_t byte
 int32_t eb_submit(struct eb_stream *s, uint64_t *ticket, ebro_error *err);
 int32_t eb_wait(struct eb_stream *s, uint64_t ticket, ebro_error *err);
 int32_t eb_stream_sync(struct eb_stream *s, ebro_error *err); /* submit + wait */
+
+/* Work that is recorded once and launched often, on devices with EBRO_CAP_GRAPHS. Between begin and
+ * end, ops and copies on the device are recorded and not run; copies from or to the host, submits
+ * and launches are refused. After a failed op end it all the same, and free what comes of it. A
+ * graph may be launched any number of times on streams of its device; it is ordered as an op is. */
+bool eb_can_record(const struct ebro_device *d);
+int32_t eb_graph_begin(struct eb_stream *s, ebro_error *err);
+int32_t eb_graph_end(struct eb_stream *s, ebro_graph **out, ebro_error *err);
+int32_t eb_graph_launch(struct eb_stream *s, ebro_graph *graph, ebro_error *err);
+/* NULL-safe, sets NULL; no launch of it may be pending. */
+void eb_graph_free(struct ebro_device *d, ebro_graph **graph);
 
 #endif
