@@ -8,6 +8,7 @@
 #include "shaders/common/args_moe.h"
 #include "shaders/common/args_mla.h"
 #include "shaders/common/args_norm.h"
+#include "shaders/common/args_res.h"
 #include "shaders/common/args_token.h"
 
 #endif
