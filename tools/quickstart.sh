@@ -11,7 +11,8 @@ if [ $# -gt 0 ]; then
     exit 1
 fi
 
-need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev libedit-dev
+need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev libedit-dev \
+    glslc libvulkan-dev
 
 say "building in build/"
 configure build -DEBRO_TESTS=OFF >build.log 2>&1 || { cat build.log >&2; die "configuring failed"; }

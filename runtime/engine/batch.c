@@ -82,12 +82,19 @@ static bool has_prompt(const struct ebro_engine *e) {
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* Where each part's logits go. Those of decoding sequences lie side by side in the step: one
- * product, into the batch's rows where they are several. */
+/* Decoding sequences whose logits are computed in one product, into the batch's rows: theirs lie
+ * side by side in the step. A single one beside prompts writes its own row at once. */
+static uint32_t batched_logits(const struct batch *b) {
+    const struct eb_step *step = &b->step;
+    bool alone = step->n_decoding == step->n_parts && eb_graphs_used(b->e);
+    return step->n_decoding > 1 || alone ? step->n_decoding : 0;
+}
+
+/* Where each part's logits go. */
 static void plan_heads(struct batch *b) {
     struct eb_step *step = &b->step;
     uint32_t vocab = b->e->model->config.vocab_size, first = 0;
-    if (step->n_decoding > 1) {
+    if (batched_logits(b) > 0) {
         step->heads[step->n_heads++] = (struct eb_head){
             .n = step->n_decoding,
             .out = {.mem = b->e->batch_logits, .stride = vocab, .dtype = EBRO_F32}};
@@ -132,7 +139,7 @@ static int32_t copy_pages(struct batch *b, ebro_error *err) {
 static int32_t hand_out_logits(struct batch *b, ebro_error *err) {
     struct ebro_engine *e = b->e;
     uint64_t row = (uint64_t)e->model->config.vocab_size * sizeof(float);
-    for (uint32_t i = 0; b->step.n_decoding > 1 && i < b->step.n_decoding; i++) {
+    for (uint32_t i = 0; i < batched_logits(b); i++) {
         const struct ebro_seq *s = b->step.parts[i].seq;
         int32_t st = eb_copy(&e->stream, (ebro_span){s->logits, s->logits_rows * row},
                              (ebro_span){e->batch_logits, i * row}, row, err);
@@ -147,7 +154,7 @@ static int32_t run(struct batch *b, ebro_error *err) {
     plan_progress(&b->step);
     eb_step_write(e, &b->step);
     int32_t st = copy_pages(b, err);
-    if (st == EBRO_OK) st = eb_forward(e, &b->step, err);
+    if (st == EBRO_OK) st = eb_graphs_forward(e, &b->step, err);
     if (st == EBRO_OK) st = hand_out_logits(b, err);
     if (st == EBRO_OK) st = eb_stream_sync(&e->stream, err);
     if (st == EBRO_CANCELLED) return st;

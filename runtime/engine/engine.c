@@ -209,9 +209,12 @@ static int32_t open_memory(struct ebro_engine *e, ebro_error *err) {
     return eb_manager_open(&e->mem, &e->layout, &e->alloc, &e->retention, err);
 }
 
-/* Several decoding sequences get their logits in one product, and then each its own row. */
+bool eb_engine_batches_logits(const struct ebro_engine *e) {
+    return e->max_seqs > 1 || eb_graphs_used(e);
+}
+
 static int32_t open_logits(struct ebro_engine *e, ebro_error *err) {
-    if (e->max_seqs == 1) return EBRO_OK;
+    if (!eb_engine_batches_logits(e)) return EBRO_OK;
     uint64_t bytes = (uint64_t)e->max_seqs * e->model->config.vocab_size * sizeof(float);
     int32_t st = eb_mem_alloc(e->device, bytes, EBRO_MEM_DEVICE, &e->batch_logits, err);
     return st == EBRO_OK ? st : eb_while(err, st, "allocating logits of %u sequences", e->max_seqs);
@@ -280,6 +283,7 @@ void ebro_engine_close(ebro_engine **engine) {
 
 void ebro_engine_forget(ebro_engine *engine) {
     if (engine != NULL) eb_manager_clear(&engine->mem);
+    eb_graphs_close(e);
 }
 
 void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {

@@ -3,6 +3,7 @@
 #ifndef EB_ENGINE_H
 #define EB_ENGINE_H
 
+#include "engine/graphs.h"
 #include "mem/manager.h"
 #include "model/load.h"
 #include "ops/ops.h"
@@ -87,8 +88,9 @@ struct ebro_engine {
     struct eb_part *parts; /* [max_seqs] */
     struct eb_head *heads; /* [max_seqs + 1] */
     struct eb_workspace work;
-    ebro_mem *batch_logits; /* f32 [max_seqs][vocab]; NULL where only one sequence can be */
-    ebro_mem *readback;     /* i32: the sampled id */
+    ebro_mem *batch_logits; /* f32 [max_seqs][vocab]; NULL: eb_engine_batches_logits says no */
+    struct eb_graphs graphs;
+    ebro_mem *readback; /* i32: the sampled id */
     struct eb_sampler sampler;
     struct ebro_seq *seqs, *last_seq; /* in the order in which they wait for their turn */
     uint32_t n_seqs;
@@ -133,6 +135,9 @@ struct eb_step {
  * everything up to `layout`, but stream and weights. */
 int32_t eb_engine_plan(struct ebro_model *model, struct ebro_device *device,
                        const ebro_engine_options *options, struct ebro_engine *e, ebro_error *err);
+/* Whether decoding sequences get their logits in one product, and then each its own row: where they
+ * can be several, and where steps are recorded. */
+bool eb_engine_batches_logits(const struct ebro_engine *e);
 /* What sequences of the model need of the cache. */
 struct eb_shape eb_engine_shape(const struct ebro_model *m, int32_t cache_dtype);
 /* Where a block of the arena lies on the device. */
@@ -164,7 +169,9 @@ void eb_step_write(struct ebro_engine *e, struct eb_step *step);
 int32_t eb_workspace_plan(struct ebro_engine *e, uint64_t *bytes, ebro_error *err);
 int32_t eb_workspace_open(struct ebro_engine *e, ebro_error *err);
 
-/* forward.c: encodes one step on the engine's stream. */
+/* forward.c. The first tells the step's progress and hears of a cancel; the second, which does that
+ * too, encodes the step on the engine's stream. */
+int32_t eb_forward_begin(const struct ebro_engine *e, const struct eb_step *step, ebro_error *err);
 int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err);
 
 /* mixer.c: one layer's token mixer, from work.normed into `out` (+= when accumulate). */

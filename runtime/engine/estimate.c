@@ -45,7 +45,7 @@ static int32_t fill(struct ebro_engine *e, ebro_estimate *x, ebro_error *err) {
     int32_t st = fill_memory(e, x, err);
     if (st != EBRO_OK) return st;
     if ((st = eb_workspace_plan(e, &x->workspace_bytes, err)) != EBRO_OK) return st;
-    uint64_t rows = e->max_seqs == 1 ? 1 : 2 * (uint64_t)e->max_seqs;
+    uint64_t rows = (eb_engine_batches_logits(e) ? 2 : 1) * (uint64_t)e->max_seqs;
     x->other_bytes =
         eb_step_block_bytes(e) + rows * c->vocab_size * sizeof(float) + sizeof(int32_t);
     eb_weights_bytes(e->model, e->device, &x->weights_in_place, &x->weights_copied);

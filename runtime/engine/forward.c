@@ -114,6 +114,10 @@ static int32_t tell_progress(const struct ebro_engine *e, const struct eb_step *
                             err);
 }
 
+int32_t eb_forward_begin(const struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
+    return tell_progress(e, step, 0, err);
+}
+
 int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
     const struct ebro_model *m = e->model;
     struct residual r = {0};
