@@ -55,8 +55,8 @@ static int32_t get_identity(struct inflow *in, ebro_error *err) {
     if ((st = eb_session_describe(e, &here, err)) != EBRO_OK) return st;
     if ((st = eb_store_match(&in->id, &here, err)) != EBRO_OK) return st;
     if (in->id.n_tokens > e->n_ctx) {
-        return eb_fail(err, EBRO_INVALID, "the sequence holds %u tokens, the context has %u",
-                       in->id.n_tokens, e->n_ctx);
+        return eb_fail(err, EBRO_INVALID, "it holds %u tokens, the context has %u", in->id.n_tokens,
+                       e->n_ctx);
     }
     if ((st = eb_store_check_sizes(&in->id, &in->sizes, err)) != EBRO_OK) return st;
     return in->id.n_tokens == 0 ? EBRO_OK : eb_manager_check_room(&e->mem, in->id.n_tokens, err);

@@ -224,7 +224,7 @@ int32_t eb_store_get_identity(const uint8_t *in, struct eb_store_identity *out, 
 int32_t eb_store_match(const struct eb_store_identity *id, const struct eb_store_identity *here,
                        ebro_error *err) {
     if (strcmp(id->architecture, here->architecture) != 0) {
-        return eb_fail(err, EBRO_INVALID, "a sequence of a %.31s model: this one is %s",
+        return eb_fail(err, EBRO_UNSUPPORTED, "made by a %.31s model: this one is %s",
                        id->architecture, here->architecture);
     }
     const struct {
@@ -241,20 +241,20 @@ int32_t eb_store_match(const struct eb_store_identity *id, const struct eb_store
                  {"key elements a row", id->key, here->key}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].theirs == sizes[i].ours) continue;
-        return eb_fail(err, EBRO_INVALID,
-                       "a sequence of another model: it has %u %s, this model has %u",
-                       sizes[i].theirs, sizes[i].name, sizes[i].ours);
+        return eb_fail(err, EBRO_UNSUPPORTED,
+                       "made by another model: it has %u %s, this one has %u", sizes[i].theirs,
+                       sizes[i].name, sizes[i].ours);
     }
     if (id->model != here->model) {
-        return eb_fail(err, EBRO_INVALID,
-                       "a sequence of another model of the same sizes: its fingerprint is %016llx, "
-                       "this model's is %016llx",
+        return eb_fail(err, EBRO_UNSUPPORTED,
+                       "made by another model of the same sizes: its fingerprint is %016llx, this "
+                       "one's is %016llx",
                        (unsigned long long)id->model, (unsigned long long)here->model);
     }
     if (id->tokenizer != here->tokenizer) {
-        return eb_fail(err, EBRO_INVALID,
-                       "a sequence of another tokenizer: its fingerprint is %016llx, this model's "
-                       "is %016llx",
+        return eb_fail(err, EBRO_UNSUPPORTED,
+                       "made with another tokenizer: its fingerprint is %016llx, this one's is "
+                       "%016llx",
                        (unsigned long long)id->tokenizer, (unsigned long long)here->tokenizer);
     }
     return EBRO_OK;

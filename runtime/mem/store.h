@@ -62,8 +62,8 @@ uint64_t eb_store_total(const struct eb_store_sizes *sizes);
 void eb_store_put_identity(uint8_t *out, const struct eb_store_identity *id);
 /* FORMAT for dtypes, layouts and positions that this version does not know. */
 int32_t eb_store_get_identity(const uint8_t *in, struct eb_store_identity *out, ebro_error *err);
-/* INVALID, naming what differs, where a sequence of `id` is not one of `here`'s model. Dtypes may
- * differ; n_tokens and position are not looked at. */
+/* UNSUPPORTED, naming what differs, where a sequence of `id` is not one of `here`'s model. Dtypes
+ * may differ; n_tokens and position are not looked at. */
 int32_t eb_store_match(const struct eb_store_identity *id, const struct eb_store_identity *here,
                        ebro_error *err);
 

@@ -21,6 +21,23 @@ says "$whole" && grep -q "^session $work/text: 11 of 14 tokens reused$" "$err"
 result $? "a text goes on where it ended"
 cp "$work/text" "$work/kept"
 
+# without a prompt: eight tokens and nine more are what seventeen are
+run run -p "The whale is" -n 17
+whole=$(cat "$out")
+run run -p "The whale is" -n 8 --session "$work/on"
+first=$(cat "$out")
+run run -n 9 --session "$work/on"
+[ $rc -eq 0 ] && [ "$first$(cat "$out")" = "$whole" ] &&
+    grep -q "^session $work/on: 11 of 12 tokens reused$" "$err"
+result $? "a text goes on without a prompt"
+stop=${whole:${#first}:12}
+run run -p "The whale is" -n 17 --stop "$stop" --session "$work/ended"
+cut=$(cat "$out")
+run run -n 2 --session "$work/ended"
+[ $rc -eq 0 ] && [ "$cut" = "$first" ] && grep -q "^session $work/ended: 0 of .* come to its end" "$err"
+result $? "and where a stop text ended it"
+fails "nothing to go on from" 1 "the prompt is empty" run --session "$work/none"
+
 # ---- chat
 
 run run --chat -p "$facts" --session "$work/talk"
@@ -87,12 +104,19 @@ fails "a chat as text" 1 "holds a chat: go on with --chat" run -p x --session "$
 fails "a text as chat" 1 "holds plain text: go on without --chat" run --chat -p x \
     --session "$work/text"
 fails "a folder" 1 "is a folder" run -p x --session "$work"
-fails "a context that is too small" 1 "tokens, the context has 20" run --chat -p x -c 20 \
+fails "a chat without a message" 1 "the prompt is empty" run --chat --session "$work/talk"
+fails "a context that is too small" 1 "tokens, the context has 20 (-c sets" run --chat -p x -c 20 \
     --session "$work/talk"
 head -c 5000 "$work/good" >"$work/short"
-fails "a file cut short" 1 "KDA states: the stream ends" run --chat -p x --session "$work/short"
+fails "a file cut short" 1 "is no session, or a damaged one (KDA states: the stream ends" run --chat -p x --session "$work/short"
 { cat "$work/good"; echo; } >"$work/long"
 fails "a file with more behind it" 1 "bytes behind it" run --chat -p x --session "$work/long"
+cp -rL "$demo" "$work/model"
+weights=$work/model/model.safetensors
+head -c 4096 /dev/zero | dd of="$weights" bs=1 seek=$(($(wc -c <"$weights") - 4096)) conv=notrunc 2>/dev/null
+fails "another model" 2 "cannot be gone on from: made by another model" run --chat -p x \
+    --session "$work/talk" -m "$work/model"
+fails "too little memory" 4 "memory 1 (MiB) is too little: .* needs 1769472 (1.7 MiB)" chat --memory 1
 echo "a text" >"$work/no"
 fails "a file of another kind" 1 "no stored sequence of Ebro" run --chat -p x --session "$work/no"
 : >"$work/empty"

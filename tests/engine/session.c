@@ -462,7 +462,7 @@ static void strangers(void **state) {
     ebro_transfer t;
     export_to(s, &b, &t);
     ebro_engine *other = open_engine(f->other, f->device, &o);
-    refused_with(other, &b, EBRO_INVALID, "another model of the same sizes: its fingerprint");
+    refused_with(other, &b, EBRO_UNSUPPORTED, "another model of the same sizes: its fingerprint");
     ebro_engine_close(&other);
     small.n_ctx = 199;
     other = open_engine(f->model, f->device, &small);

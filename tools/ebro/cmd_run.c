@@ -24,7 +24,8 @@ static const char usage[] =
     "and the thinking (--think) to stderr; names of channels are not shown.\n"
     "\n"
     "With --session the text, or the chat, goes on from a file and is kept in it: what\n"
-    "was read before is not read again. One line on stderr says how much that was.\n";
+    "was read before is not read again. One line on stderr says how much that was.\n"
+    "Without a prompt a text goes on where it ended.\n";
 
 static const struct eb_arg prompt_args[] = {
     {.name = "-p",
@@ -61,15 +62,22 @@ static const struct eb_arg prompt_args[] = {
 };
 /* ---- prompt ----------------------------------------------------------------------------- */
 
+/* A stored text can go on by itself; a chat waits for a message. */
+static bool needs_prompt(const struct eb_options *o) {
+    return !o->session || o->chat || !eb_saved_is_there(o->session);
+}
+
 static int find_prompt(const struct eb_options *o, struct eb_text *out) {
     const char *wrong = NULL;
+    bool from_terminal = !o->prompt && isatty(STDIN_FILENO);
     if (!o->chat && o->system_from == EB_FROM_COMMAND_LINE)
         wrong = "--system needs --chat";
     else if (!o->chat && o->think && o->think_from == EB_FROM_COMMAND_LINE)
         wrong = "--think needs --chat";
-    else if (!o->prompt && isatty(STDIN_FILENO))
+    else if (from_terminal && needs_prompt(o))
         wrong = "no prompt: give -p PROMPT or pipe one to stdin";
     if (wrong) goto wrong;
+    if (from_terminal) return EB_EXIT_OK;
     if (o->prompt) {
         out->n = strlen(o->prompt);
         if (!(out->s = malloc(out->n + 1))) {
@@ -82,7 +90,7 @@ static int find_prompt(const struct eb_options *o, struct eb_text *out) {
         if (code != EB_EXIT_OK) return code;
         if (out->n > 0 && out->s[out->n - 1] == '\n') out->s[--out->n] = '\0';
     }
-    if (out->n == 0)
+    if (out->n == 0 && needs_prompt(o))
         wrong = "the prompt is empty";
     else if (o->chat && strlen(out->s) != out->n)
         wrong = "the message on stdin holds a NUL byte";
@@ -125,6 +133,23 @@ static int find_chat(struct answer *a) {
     return eb_tokens_of_chat(a->s->model, a->talk.v, a->talk.n, o->think, &a->tokens);
 }
 
+/* Without a prompt the stored text goes on. Logits come from evaluating its last token: where that
+ * is done, as after a stop text, it is taken back, and all of it is read again. */
+static int queue_last(struct answer *a) {
+    struct eb_session *s = a->s;
+    ebro_error err = {0};
+    uint32_t held = 0;
+    const int32_t *ids = ebro_seq_tokens(s->seq, &held);
+    if (ebro_seq_pending(s->seq) > 0) return EB_EXIT_OK;
+    if (held == 0) {
+        eb_complain("the prompt is empty, and so is the text in %s", a->o->session);
+        return EB_EXIT_USAGE;
+    }
+    int32_t last = ids[held - 1];
+    if (ebro_seq_rewind(s->seq, held - 1, &err) != EBRO_OK) return eb_session_complain(s, &err);
+    return eb_session_append(s, &last, 1, 0);
+}
+
 /* Text goes on where the sequence is; a chat is whole, and what the sequence holds of it, if it
  * does hold the beginning of it, is not queued again. */
 static int queue(struct answer *a) {
@@ -132,8 +157,13 @@ static int queue(struct answer *a) {
     struct eb_tokens *want = &a->tokens;
     uint32_t held = 0, skip = 0, reused = ebro_seq_length(s->seq);
     const int32_t *ids = ebro_seq_tokens(s->seq, &held);
-    int code =
-        a->o->chat ? find_chat(a) : eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
+    int code = EB_EXIT_OK;
+    if (a->o->chat)
+        code = find_chat(a);
+    else if (a->prompt->n > 0)
+        code = eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
+    else
+        code = queue_last(a);
     if (code != EB_EXIT_OK) return code;
     if (a->o->chat) {
         while (skip < held && skip < want->n && ids[skip] == want->ids[skip]) skip++;
@@ -141,17 +171,20 @@ static int queue(struct answer *a) {
             code = eb_session_restart(s);
             skip = 0;
         }
-    } else if (held > 0 && ebro_token_bos(s->model) >= 0) {
+    } else if (want->n > 0 && held > 0 && ebro_token_bos(s->model) >= 0) {
         skip = 1; /* the text has begun already */
     }
-    if (code == EB_EXIT_OK) code = eb_session_append(s, want->ids + skip, want->n - skip, 0);
+    if (code == EB_EXIT_OK && want->n > 0)
+        code = eb_session_append(s, want->ids + skip, want->n - skip, 0);
     if (code != EB_EXIT_OK || held == 0) return code;
     if (ebro_seq_length(s->seq) < reused) reused = ebro_seq_length(s->seq);
+    const char *why = "";
+    if (reused == 0)
+        why = a->o->chat ? ": the conversation begins otherwise than the stored one (--system or "
+                           "--think changed?)"
+                         : ": the stored text had come to its end, and is read again to go on";
     fprintf(stderr, "session %s: %u of %u tokens reused%s\n", a->o->session, reused,
-            ebro_seq_length(s->seq) + ebro_seq_pending(s->seq),
-            reused == 0 ? ": the conversation begins otherwise than the stored one (--system or "
-                          "--think changed?)"
-                        : "");
+            ebro_seq_length(s->seq) + ebro_seq_pending(s->seq), why);
     return code;
 }
 

@@ -146,7 +146,8 @@ static const struct eb_arg reuse_args[] = {
      .offset = offsetof(struct eb_options, evict),
      .help = "what goes first when memory is short: lru, what was\n"
              "not used for longest, or cost, what is cheapest to\n"
-             "compute again for its size; default: lru"},
+             "compute again for its size, going by what steps took\n"
+             "so far; default: lru"},
 };
 const struct eb_arg_group eb_reuse_args = {"Memory and reuse", reuse_args,
                                            sizeof reuse_args / sizeof *reuse_args};
@@ -332,9 +333,17 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     return find_model(s, o);
 }
 
+int eb_session_complain(const struct eb_session *s, const ebro_error *err) {
+    if (err->status != EBRO_NOMEM_DEVICE || s->memory_mib == 0) return eb_complain_error(err);
+    eb_complain("--memory %llu (MiB) is too little: %s", (unsigned long long)s->memory_mib,
+                err->text);
+    return EB_EXIT_MEMORY;
+}
+
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
     enum { DEFAULT_CTX = 8192 };
     ebro_error err = {0};
+    s->memory_mib = o->memory_mib;
     /* The engine's own defaults, spelled out: the summary names what is used. */
     s->cache_dtype = o->cache_dtype;
     if (s->cache_dtype < 0)
@@ -358,8 +367,8 @@ int eb_session_open_engine(struct eb_session *s, const struct eb_options *o) {
     eb_bar_start(&s->bar);
     int32_t st = ebro_engine_open(s->model, s->device, &options, &s->engine, &err);
     eb_bar_end(&s->bar);
-    if (st != EBRO_OK) return eb_complain_error(&err);
-    if (ebro_seq_create(s->engine, &s->seq, &err) != EBRO_OK) return eb_complain_error(&err);
+    if (st != EBRO_OK) return eb_session_complain(s, &err);
+    if (ebro_seq_create(s->engine, &s->seq, &err) != EBRO_OK) return eb_session_complain(s, &err);
     return EB_EXIT_OK;
 }
 
@@ -420,7 +429,7 @@ int eb_session_restart(struct eb_session *s) {
     ebro_error err = {0};
     ebro_seq_destroy(&s->seq);
     return ebro_seq_create(s->engine, &s->seq, &err) == EBRO_OK ? EB_EXIT_OK
-                                                                : eb_complain_error(&err);
+                                                                : eb_session_complain(s, &err);
 }
 
 int eb_session_append(struct eb_session *s, const int32_t *ids, size_t n, uint32_t n_logits) {
@@ -436,8 +445,9 @@ int eb_session_append(struct eb_session *s, const int32_t *ids, size_t n, uint32
                         held + n, s->n_ctx);
         return EB_EXIT_USAGE;
     }
-    return ebro_seq_append(s->seq, ids, n, n_logits, &err) == EBRO_OK ? EB_EXIT_OK
-                                                                      : eb_complain_error(&err);
+    return ebro_seq_append(s->seq, ids, n, n_logits, &err) == EBRO_OK
+               ? EB_EXIT_OK
+               : eb_session_complain(s, &err);
 }
 
 int eb_session_check_think(const struct eb_session *s, const struct eb_options *o) {
@@ -456,7 +466,7 @@ int eb_session_evaluate(struct eb_session *s, const volatile sig_atomic_t *inter
         int32_t st = ebro_engine_step(s->engine, &err);
         if (st == EBRO_OK || st == EBRO_CANCELLED) continue;
         eb_bar_end(&s->bar);
-        code = eb_complain_error(&err);
+        code = eb_session_complain(s, &err);
         break;
     }
     s->interrupt = NULL;

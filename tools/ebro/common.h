@@ -113,6 +113,7 @@ struct eb_session {
     ebro_device_info device_info;
     int32_t cache_dtype; /* never -1 */
     uint32_t n_ctx;
+    uint64_t memory_mib;                    /* --memory; 0: not given */
     struct eb_bar bar;                      /* what the library's progress is shown with */
     const volatile sig_atomic_t *interrupt; /* cancels what the library does; NULL: nothing does */
 };
@@ -123,6 +124,8 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
 int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o); /* no device */
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
 void eb_session_close(struct eb_session *s);
+/* As eb_complain_error; where --memory is what was too little, it says so. */
+int eb_session_complain(const struct eb_session *s, const ebro_error *err);
 /* The sequence forgets everything: a new one in place of the old one. Returns an exit code. */
 int eb_session_restart(struct eb_session *s);
 /* ebro_seq_append, with a word about -c where they do not fit. Returns an exit code. */

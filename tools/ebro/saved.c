@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_there(const char *path) {
+bool eb_saved_is_there(const char *path) {
     struct stat st;
     /* a link that leads nowhere is there: loading it tells */
     return lstat(path, &st) == 0;
@@ -55,15 +55,37 @@ static int take_messages(const struct eb_session *s, const char *path,
     return EB_EXIT_USAGE;
 }
 
+/* In words of the option. The cause alone: what was being done is plain. */
+static int complain(const struct eb_session *s, const char *path, const ebro_error *err) {
+    const char *more = strstr(err->text, "; while ");
+    int n = more ? (int)(more - err->text) : (int)strlen(err->text);
+    switch (err->status) {
+        case EBRO_FORMAT:
+            eb_complain("--session: %s is no session, or a damaged one (%.*s)", path, n, err->text);
+            return EB_EXIT_USAGE; /* it says nothing about the model */
+        case EBRO_UNSUPPORTED:
+            eb_complain("--session: %s cannot be gone on from: %.*s", path, n, err->text);
+            return EB_EXIT_MODEL;
+        case EBRO_INVALID:
+            eb_complain(
+                "--session: %s cannot be gone on from: %.*s (-c sets the context, -ctk the "
+                "cache type)",
+                path, n, err->text);
+            return EB_EXIT_USAGE;
+        case EBRO_IO:
+            eb_complain("--session: %.*s", n, err->text);
+            return EB_EXIT_USAGE;
+        default:
+            return eb_session_complain(s, err);
+    }
+}
+
 int eb_saved_load(struct eb_session *s, const char *path, struct eb_conversation *talk) {
     ebro_error err = {0};
-    if (!is_there(path)) return EB_EXIT_OK;
+    if (!eb_saved_is_there(path)) return EB_EXIT_OK;
     ebro_seq_destroy(&s->seq);
-    if (ebro_seq_load(s->engine, path, &s->seq, NULL, &err) != EBRO_OK) {
-        int code = eb_complain_error(&err);
-        /* a file that is of no use says nothing about the model */
-        return code == EB_EXIT_MODEL ? EB_EXIT_USAGE : code;
-    }
+    if (ebro_seq_load(s->engine, path, &s->seq, NULL, &err) != EBRO_OK)
+        return complain(s, path, &err);
     return take_messages(s, path, talk);
 }
 
@@ -80,5 +102,5 @@ int eb_saved_save(const struct eb_session *s, const char *path,
     options.application_bytes = messages ? strlen(messages) : 0;
     int32_t st = ebro_seq_save(s->seq, path, &options, NULL, &err);
     free(messages);
-    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
+    return st == EBRO_OK ? EB_EXIT_OK : complain(s, path, &err);
 }

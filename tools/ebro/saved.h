@@ -14,6 +14,7 @@
 /* Complains where the file could not be written in the end: a usage error, before anything long
  * begins. Returns an exit code. */
 int eb_saved_check(const char *path);
+bool eb_saved_is_there(const char *path);
 /* Where the file exists: its sequence in place of s->seq, and its messages into *talk (NULL: it
  * must have none; else it must have some). Where not: nothing. The engine is open. Returns an exit
  * code and has complained unless it is EB_EXIT_OK. */
