@@ -2,6 +2,7 @@
  * and hands the outcome to the memory manager. The layer walk itself is forward.c's. */
 #include <math.h>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 
 /* ---- choosing ------------------------------------------------------------------------------ */
@@ -148,6 +149,17 @@ static int32_t hand_out_logits(struct batch *b, ebro_error *err) {
     return EBRO_OK;
 }
 
+/* Tells the manager what prompt tokens cost. Those of decoding sequences cost something else. */
+static void note_time(const struct batch *b, double seconds) {
+    double depths = 0.0;
+    if (b->step.n_decoding > 0) return;
+    for (uint32_t i = 0; i < b->step.n_parts; i++) {
+        const struct eb_seq_step *m = &b->step.parts[i].mem;
+        depths += m->n * (m->first + m->n / 2.0);
+    }
+    eb_manager_note_time(&b->e->mem, b->step.n_rows, depths / b->step.n_rows, seconds);
+}
+
 static int32_t run(struct batch *b, ebro_error *err) {
     struct ebro_engine *e = b->e;
     plan_heads(b);
@@ -244,8 +256,11 @@ static int32_t run_batch(struct batch *b, ebro_error *err) {
         if (b->short_of_memory != EBRO_OK) return b->short_of_memory;
         return check_none_waits(b->e, err);
     }
+    double begin = eb_clock_seconds();
     st = run(b, err);
-    return st == EBRO_OK ? settle(b, err) : undo(b, st, err);
+    if (st != EBRO_OK) return undo(b, st, err);
+    note_time(b, eb_clock_seconds() - begin);
+    return settle(b, err);
 }
 
 int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {

@@ -85,10 +85,23 @@ enum {
     USUAL_KEPT_STATES = 8
 };
 
+/* In a range in which sums over any context are finite. */
+static int32_t check_costs(const ebro_engine_options *o, ebro_error *err) {
+    const double least = 1e-12, most = 1e12;
+    bool measured = o->token_cost == 0.0 && o->depth_cost == 0.0;
+    bool given = o->token_cost >= least && o->token_cost <= most && o->depth_cost >= 0.0 &&
+                 o->depth_cost <= most;
+    if (measured || given) return EBRO_OK;
+    return eb_fail(err, EBRO_INVALID,
+                   "token_cost %g and depth_cost %g: the first from %g to %g, the second from 0 to "
+                   "%g; or both 0, to be measured",
+                   o->token_cost, o->depth_cost, least, most, most);
+}
+
 static int32_t choose_retention(struct ebro_engine *e, const ebro_engine_options *o,
                                 ebro_error *err) {
     struct eb_manager_options *r = &e->retention;
-    int32_t keep = o->keep == 0 ? KEEP_ALL : o->keep;
+    int32_t st, keep = o->keep == 0 ? KEEP_ALL : o->keep;
     if (e->expert_choices && o->keep == 0) keep = EBRO_KEEP_NONE;
     if ((keep & ~(KEEP_ALL | EBRO_KEEP_NONE)) != 0 ||
         ((keep & EBRO_KEEP_NONE) != 0 && keep != EBRO_KEEP_NONE)) {
@@ -104,10 +117,13 @@ static int32_t choose_retention(struct ebro_engine *e, const ebro_engine_options
     }
     if (o->evict != EBRO_EVICT_LRU && o->evict != EBRO_EVICT_COST)
         return eb_fail(err, EBRO_INVALID, "evict %d: EBRO_EVICT_LRU or EBRO_EVICT_COST", o->evict);
+    if ((st = check_costs(o, err)) != EBRO_OK) return st;
     r->keep = keep == EBRO_KEEP_NONE ? 0 : (uint32_t)keep;
     r->interval = o->keep_interval != 0 ? o->keep_interval : USUAL_INTERVAL;
     r->policy = o->evict == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU;
     r->host_bytes = o->host_bytes;
+    r->token_cost = o->token_cost;
+    r->depth_cost = o->depth_cost;
     r->log = &e->device->rt->log;
     return EBRO_OK;
 }
@@ -267,6 +283,7 @@ void ebro_engine_close(ebro_engine **engine) {
         ebro_seq *seq = e->seqs;
         ebro_seq_destroy(&seq);
     }
+    eb_graphs_close(e);
     eb_manager_close(&e->mem);
     free_extents(e);
     eb_weights_free(&e->weights);
@@ -283,7 +300,6 @@ void ebro_engine_close(ebro_engine **engine) {
 
 void ebro_engine_forget(ebro_engine *engine) {
     if (engine != NULL) eb_manager_clear(&engine->mem);
-    eb_graphs_close(e);
 }
 
 void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {
@@ -314,6 +330,8 @@ void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {
         x.host_bytes = s.host_bytes;
         x.host_saves = s.host_saves;
         x.host_loads = s.host_loads;
+        x.token_cost = s.token_cost;
+        x.depth_cost = s.depth_cost;
     }
     memcpy(out, &x, out->size < sizeof x ? out->size : sizeof x);
 }

@@ -2,7 +2,6 @@
 #include "mem/manager.h"
 
 #include <assert.h>
-#include <math.h>
 
 #include "mem/manager_inside.h"
 
@@ -16,20 +15,14 @@ uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, ui
     return (uint64_t)n_seqs * blocks_of(layout, n_tokens, 2) * layout->block_bytes;
 }
 
-double eb_manager_mib(uint64_t bytes) {
-    return ceil((double)bytes / (1 << 20) * 10.0) / 10.0;
-}
-
 int32_t eb_manager_check_budget(const struct eb_layout *layout, uint64_t budget_bytes,
                                 ebro_error *err) {
     uint64_t least = blocks_of(layout, 1, 1);
     if (budget_bytes / layout->block_bytes >= least) return EBRO_OK;
     return eb_fail(err, EBRO_NOMEM_DEVICE,
-                   "a cache of %llu bytes holds no sequence: one of a single token needs %llu "
-                   "(%.1f MiB)",
+                   "a cache of %llu bytes holds no sequence: one of a single token needs %llu",
                    (unsigned long long)budget_bytes,
-                   (unsigned long long)(least * layout->block_bytes),
-                   eb_manager_mib(least * layout->block_bytes));
+                   (unsigned long long)(least * layout->block_bytes));
 }
 
 int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
@@ -51,7 +44,8 @@ int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,
     eb_prefix_open(&m->prefix, alloc, &m->blocks, &m->slots,
                    layout->row_bytes == 0 ? 0 : layout->page_tokens,
                    options->max_noted != 0 ? options->max_noted : USUAL_NOTED);
-    eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens);
+    eb_policy_open(&m->policy, options->policy, alloc, layout->slot_blocks, layout->page_tokens,
+                   options->token_cost, options->depth_cost);
     m->host = (struct eb_host){
         .alloc = *alloc, .prefix = &m->prefix, .call = options->host, .limit = options->host_bytes};
     return EBRO_OK;
@@ -117,6 +111,12 @@ void eb_manager_get_stats(const struct eb_manager *m, struct eb_manager_stats *o
     out->n_nodes = m->prefix.n_nodes;
     out->noted_tokens = m->prefix.n_tokens;
     out->host_bytes = m->host.used;
+    out->token_cost = m->policy.cost.token;
+    out->depth_cost = m->policy.cost.depth;
+}
+
+void eb_manager_note_time(struct eb_manager *m, uint32_t rows, double depth, double seconds) {
+    eb_cost_note(&m->policy.cost, rows, depth, seconds);
 }
 
 /* ---- giving up -------------------------------------------------------------------------- */

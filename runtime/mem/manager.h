@@ -26,6 +26,9 @@ struct eb_manager_options {
     enum eb_policy_kind policy;
     uint64_t host_bytes; /* for copies of what the budget gives up, besides it; 0: none are made */
     struct eb_host_calls host;
+    /* Of evaluating a prompt token after t others: token_cost + depth_cost * t, in any unit.
+     * token_cost 0: learned from what eb_manager_note_time tells. */
+    double token_cost, depth_cost;
     uint64_t max_noted; /* tokens remembered in the tree; 0: 16 Mi (64 MiB) */
     eb_extent_fn make;  /* NULL: counts alone */
     void *user;
@@ -65,6 +68,7 @@ struct eb_manager_stats {
     uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
     uint64_t host_bytes; /* held in host copies */
     uint64_t host_saves, host_loads;
+    double token_cost, depth_cost; /* that the policy goes by */
 };
 
 struct eb_wish {
@@ -133,6 +137,8 @@ void eb_manager_clear(struct eb_manager *m);
 /* Bytes that sequences of n_tokens each need, two states for each included: the same arithmetic
  * that steps go by. */
 uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, uint32_t n_tokens);
+/* A step of `rows` prompt tokens, with `depth` tokens before them on average, took so long. */
+void eb_manager_note_time(struct eb_manager *m, uint32_t rows, double depth, double seconds);
 /* A constant text for a miss. */
 const char *eb_miss_text(enum eb_miss miss);
 

@@ -55,14 +55,10 @@ static int32_t reserve(struct eb_policy *p, size_t n, ebro_error *err) {
 
 /* ---- scores ------------------------------------------------------------------------------ */
 
-static double recompute_seconds(const struct eb_policy *p, double from, double to) {
-    return (to - from) * (p->per_token + p->per_row * (from + to) / 2);
-}
-
-/* Seconds saved per block, of a snapshot and the pages of the `tokens` tokens before it. */
+/* Cost saved per block, of a snapshot and the pages of the `tokens` tokens before it. */
 static double density(const struct eb_policy *p, uint32_t tokens, uint32_t position) {
     double blocks = (double)p->slot_blocks + (double)tokens / p->page_tokens + 1.0;
-    return recompute_seconds(p, (double)(position - tokens), position) / blocks;
+    return eb_cost_between(&p->cost, (double)(position - tokens), position) / blocks;
 }
 
 static double lru_score(struct eb_policy *p, const struct eb_node *node) {
@@ -190,12 +186,11 @@ static const struct eb_policy_vtable cost = {.name = "cost",
                                              .destroy = destroy};
 
 void eb_policy_open(struct eb_policy *p, enum eb_policy_kind kind, const struct eb_alloc *alloc,
-                    uint32_t slot_blocks, uint32_t page_tokens) {
+                    uint32_t slot_blocks, uint32_t page_tokens, double token_cost,
+                    double depth_cost) {
     *p = (struct eb_policy){.call = kind == EB_POLICY_COST ? &cost : &lru,
                             .alloc = *alloc,
                             .slot_blocks = slot_blocks,
-                            .page_tokens = page_tokens,
-                            /* until the engine has measured: rows cost a little more with depth */
-                            .per_token = 1e-3,
-                            .per_row = 1e-7};
+                            .page_tokens = page_tokens};
+    eb_cost_open(&p->cost, token_cost, depth_cost);
 }

@@ -9,11 +9,13 @@
  * repeats cannot push out the one that everybody shares. When memory is short the protected segment
  * is held to three quarters of all snapshots: what it loses goes on probation again, so that new
  * conversations find room. Within a segment the lowest score goes first: the time of the last use
- * (LRU), or the aging value of GreedyDual-Size (Cao and Irani, 1997): seconds of recomputation
- * saved per block held. */
+ * (LRU), or the aging value of GreedyDual-Size (Cao and Irani, 1997): cost of recomputation saved
+ * per block held, in units of a prompt's first token, so that what was scored before the costs
+ * were measured anew can still be compared. */
 #ifndef EB_POLICY_H
 #define EB_POLICY_H
 
+#include "mem/cost.h"
 #include "mem/prefix.h"
 
 enum { EB_PROBATION = 0, EB_PROTECTED = 1, EB_N_SEGMENTS };
@@ -50,13 +52,15 @@ struct eb_policy {
     struct eb_heap segments[EB_N_SEGMENTS];
     uint32_t slot_blocks, page_tokens;
     uint64_t clock;
-    double age;                /* score of the last victim */
-    double per_token, per_row; /* seconds to recompute token t: per_token + per_row * t */
+    double age; /* score of the last victim */
+    struct eb_cost cost;
 };
 
 enum eb_policy_kind { EB_POLICY_LRU = 0, EB_POLICY_COST = 1 };
 
+/* The costs: as eb_cost_open. */
 void eb_policy_open(struct eb_policy *p, enum eb_policy_kind kind, const struct eb_alloc *alloc,
-                    uint32_t slot_blocks, uint32_t page_tokens);
+                    uint32_t slot_blocks, uint32_t page_tokens, double token_cost,
+                    double depth_cost);
 
 #endif

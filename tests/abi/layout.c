@@ -115,7 +115,9 @@ AT(ebro_engine_options, keep, 64);
 AT(ebro_engine_options, keep_interval, 68);
 AT(ebro_engine_options, evict, 72);
 AT(ebro_engine_options, host_bytes, 80);
-GROWS(ebro_engine_options, 88);
+AT(ebro_engine_options, token_cost, 88);
+AT(ebro_engine_options, depth_cost, 96);
+GROWS(ebro_engine_options, 104);
 
 AT(ebro_estimate, size, 0);
 AT(ebro_estimate, n_ctx, 8);
@@ -168,7 +170,9 @@ AT(ebro_memory, misses, 144);
 AT(ebro_memory, host_bytes, 192);
 AT(ebro_memory, host_saves, 200);
 AT(ebro_memory, host_loads, 208);
-GROWS(ebro_memory, 216);
+AT(ebro_memory, token_cost, 216);
+AT(ebro_memory, depth_cost, 224);
+GROWS(ebro_memory, 232);
 
 AT(ebro_export_options, size, 0);
 AT(ebro_export_options, application, 8);

@@ -1,5 +1,6 @@
 /* sim.c: what `ebro cache-sim` counts is what an engine counts: the same trace through both, under
  * tight budgets, for each policy and several retention points. And the reader of traces by hand. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,17 +13,23 @@ enum { N_CTX = 700, N_CHUNK = 64 };
 
 struct fixture {
     struct test_bench at;
+    ebro_model *demo, *model; /* the one at hand */
 };
 
 static int set_up(void **state) {
     static struct fixture f;
     test_bench_open(&f.at, "cpu");
+    ebro_model_options mo = {.size = sizeof mo, .path = test_demo_dir()};
+    ebro_error err;
+    test_ok(ebro_model_open(f.at.rt, &mo, &f.demo, &err), &err);
+    f.model = f.at.model;
     *state = &f;
     return 0;
 }
 
 static int tear_down(void **state) {
     struct fixture *f = *state;
+    ebro_model_close(&f->demo);
     test_bench_close(&f->at);
     return 0;
 }
@@ -87,7 +94,7 @@ static uint64_t run_engine(struct fixture *f, const struct eb_sim_trace *t,
     ebro_engine *e = NULL;
     uint64_t n_refused = 0;
     int32_t st = EBRO_OK;
-    test_ok(ebro_engine_open(f->at.model, f->at.device, o, &e, &err), &err);
+    test_ok(ebro_engine_open(f->model, f->at.device, o, &e, &err), &err);
     struct eb_sim_walk w = {.trace = t, .vocab = vocab};
     while (eb_sim_step(&w, &st, &err)) {
         if (w.n_prompt > N_CTX) {
@@ -114,6 +121,7 @@ struct setting {
     uint32_t interval;
     uint32_t states; /* of the budget, in states */
     bool cancellable;
+    double depth_cost; /* with a token_cost of 1 */
 };
 
 /* Returns how many tokens were reused. */
@@ -122,7 +130,7 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
     ebro_error err;
     ebro_memory want;
     struct eb_layout layout;
-    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
+    struct eb_shape shape = eb_engine_shape(f->model, EBRO_F32);
     test_ok(eb_layout_plan(&shape, &layout, &err), &err);
     ebro_engine_options o = {
         .size = sizeof o,
@@ -133,14 +141,18 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
         .memory_bytes = (uint64_t)c->states * layout.slot_blocks * layout.block_bytes,
         .keep = c->keep,
         .keep_interval = c->interval,
-        .evict = policy};
+        .evict = policy,
+        .token_cost = 1.0,
+        .depth_cost = c->depth_cost};
     struct eb_sim_setting set = {
         .layout = layout,
         .options = {.budget_bytes = o.memory_bytes,
                     .keep = c->keep == EBRO_KEEP_NONE ? 0 : (uint32_t)c->keep,
                     .interval = c->interval,
+                    .token_cost = 1.0,
+                    .depth_cost = c->depth_cost,
                     .policy = policy == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU},
-        .vocab = f->at.model->config.vocab_size,
+        .vocab = f->model->config.vocab_size,
         .n_chunk = N_CHUNK,
         .n_ctx = N_CTX,
         .cancellable = c->cancellable};
@@ -180,18 +192,17 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
     return want.reused_tokens;
 }
 
+enum { ALL = EBRO_KEEP_PROMPT_END | EBRO_KEEP_TURN_END | EBRO_KEEP_INTERVAL | EBRO_KEEP_JUNCTION };
+
 static void same_counters(void **state) {
     struct fixture *f = *state;
-    enum {
-        ALL = EBRO_KEEP_PROMPT_END | EBRO_KEEP_TURN_END | EBRO_KEEP_INTERVAL | EBRO_KEEP_JUNCTION
-    };
     static const struct setting settings[] = {
-        {ALL, 50, 9, false},
-        {ALL, 50, 9, true},
-        {EBRO_KEEP_PROMPT_END, 4096, 6, false},
-        {EBRO_KEEP_TURN_END | EBRO_KEEP_JUNCTION, 1, 5, false},
-        {EBRO_KEEP_INTERVAL, 30, 7, true},
-        {EBRO_KEEP_NONE, 1, 4, false}};
+        {ALL, 50, 9, false, 1e-4},
+        {ALL, 50, 9, true, 0.1},
+        {EBRO_KEEP_PROMPT_END, 4096, 6, false, 1e-2},
+        {EBRO_KEEP_TURN_END | EBRO_KEEP_JUNCTION, 1, 5, false, 0.0},
+        {EBRO_KEEP_INTERVAL, 30, 7, true, 1e-4},
+        {EBRO_KEEP_NONE, 1, 4, false, 1e-4}};
     for (int kind = EB_SIM_MULTI_TURN; kind <= EB_SIM_ONE_OFF; kind++) {
         struct eb_sim_load load = {.kind = (enum eb_sim_kind)kind,
                                    .n_requests = 30,
@@ -215,6 +226,80 @@ static void same_counters(void **state) {
     }
 }
 
+/* The same with the demo model: its block is another, its state weighs more, and what a simulation
+ * knows of it is config.json alone. */
+static void same_counters_demo(void **state) {
+    struct fixture *f = *state;
+    static const struct setting settings[] = {{ALL, 100, 6, false, 1e-4},
+                                              {ALL, 100, 12, true, 0.1}};
+    struct eb_sim_shape known;
+    struct eb_shape shape = eb_engine_shape(f->demo, EBRO_F32);
+    ebro_error err;
+    test_ok(eb_sim_shape_read(test_demo_dir(), &known, &err), &err);
+    known.shape.row_dtype = known.shape.state_dtype = EBRO_F32;
+    assert_memory_equal(&known.shape, &shape, sizeof shape);
+    assert_int_equal(known.vocab, f->demo->config.vocab_size);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    enum { REQUESTS = 12 }; /* each takes ten times as long */
+#else
+    enum { REQUESTS = 30 };
+#endif
+    f->model = f->demo;
+    for (int kind = EB_SIM_MULTI_TURN; kind <= EB_SIM_SHARED_SYSTEM; kind++) {
+        struct eb_sim_load load = {.kind = (enum eb_sim_kind)kind,
+                                   .n_requests = REQUESTS,
+                                   .n_sessions = 3,
+                                   .n_turns = 5,
+                                   .system = 90,
+                                   .user = 40,
+                                   .reply = 6,
+                                   .seed = test_seed()};
+        struct eb_sim_trace t = make_trace(&load);
+        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+            compare(f, &t, &settings[i], EBRO_EVICT_LRU);
+            compare(f, &t, &settings[i], EBRO_EVICT_COST);
+        }
+        eb_sim_trace_free(&t);
+    }
+    f->model = f->at.model;
+}
+
+/* Costs are what was given, or are learned from the steps; those that make no sense are refused. */
+static void costs(void **state) {
+    struct fixture *f = *state;
+    ebro_error err;
+    ebro_memory m = {.size = sizeof m};
+    for (int given = 0; given < 2; given++) {
+        ebro_engine *e = NULL;
+        ebro_seq *s = NULL;
+        ebro_engine_options o = {.size = sizeof o, .n_ctx = N_CTX, .n_chunk = N_CHUNK};
+        if (given) o.token_cost = 7.0, o.depth_cost = 0.25;
+        test_ok(ebro_engine_open(f->at.model, f->at.device, &o, &e, &err), &err);
+        ebro_engine_get_memory(e, &m);
+        double token = m.token_cost, depth = m.depth_cost;
+        int32_t ids[N_CTX] = {0};
+        test_ok(ebro_seq_create(e, &s, &err), &err);
+        test_ok(ebro_seq_append(s, ids, N_CTX, 0, &err), &err);
+        test_ok(evaluate(e, s, &err), &err);
+        ebro_engine_get_memory(e, &m);
+        bool same = m.token_cost == token && m.depth_cost == depth;
+        assert_true(given ? same && token == 7.0 && depth == 0.25 : !same);
+        assert_true(m.token_cost > 0.0 && m.depth_cost >= 0.0);
+        ebro_engine_close(&e);
+    }
+    static const double bad[][2] = {{0.0, 1.0},  {-1.0, 0.0}, {1.0, -1.0},     {1e-13, 0.0},
+                                    {1e13, 0.0}, {1.0, 1e13}, {INFINITY, 0.0}, {1.0, NAN},
+                                    {NAN, 0.0},  {0.0, NAN}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ebro_engine *e = NULL;
+        ebro_engine_options o = {
+            .size = sizeof o, .token_cost = bad[i][0], .depth_cost = bad[i][1]};
+        test_fails(ebro_engine_open(f->at.model, f->at.device, &o, &e, &err), EBRO_INVALID, &err,
+                   "token_cost");
+        assert_null(e);
+    }
+}
+
 /* Requests that no budget holds are refused by both alike, and named snapshots are kept by both. */
 static void refusals_and_names(void **state) {
     static const char text[] =
@@ -227,7 +312,7 @@ static void refusals_and_names(void **state) {
         "{\"parts\": [[\"a\", 50]], \"keep\": [50]}\n"
         "{\"parts\": [[\"a\", 100]]}\n";
     struct eb_sim_trace t = read_text(text);
-    static const struct setting tight = {EBRO_KEEP_PROMPT_END, 1, 4, false};
+    static const struct setting tight = {EBRO_KEEP_PROMPT_END, 1, 4, false, 1e-4};
     compare(*state, &t, &tight, EBRO_EVICT_LRU);
     compare(*state, &t, &tight, EBRO_EVICT_COST);
     eb_sim_trace_free(&t);
@@ -321,8 +406,9 @@ static void refused_walks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spelled_out), cmocka_unit_test(refused_lines),
-        cmocka_unit_test(refused_walks), cmocka_unit_test(same_counters),
+        cmocka_unit_test(spelled_out),        cmocka_unit_test(refused_lines),
+        cmocka_unit_test(refused_walks),      cmocka_unit_test(same_counters),
+        cmocka_unit_test(same_counters_demo), cmocka_unit_test(costs),
         cmocka_unit_test(refusals_and_names)};
     return cmocka_run_group_tests_name("engine/sim", tests, set_up, tear_down);
 }

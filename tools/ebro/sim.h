@@ -121,7 +121,8 @@ struct eb_sim_table {
     const char *geometry, *keep;
     struct eb_layout layout;
     uint32_t interval;
-    struct eb_sim_row *rows; /* [n_budgets][n_policies] */
+    double token_cost, depth_cost; /* that the policy "cost" went by */
+    struct eb_sim_row *rows;       /* [n_budgets][n_policies] */
     size_t n_budgets, n_policies;
     uint64_t n_requests;
 };

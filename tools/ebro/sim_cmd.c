@@ -39,11 +39,11 @@ static const char usage[] =
     "recomputed: prompt tokens that were not reused. held most: the most bytes held at\n"
     "once. refused: requests that the budget could not hold to their end.\n"
     "With --json an object: schema (\"ebro-cache-sim-1\"), version, geometry, keep,\n"
-    "interval, requests, block_bytes, page_tokens, token_bytes, state_bytes, and rows,\n"
-    "an array of objects: budget_bytes, policy, refused, prompt_tokens, matched_tokens,\n"
-    "reused_tokens, recomputed_tokens, evaluated_tokens, hit_share, peak_bytes,\n"
-    "snapshots_kept, snapshots_refused, evictions, copied_pages, and misses, requests\n"
-    "by reason: none, new, off, no_snapshot, evicted, earlier.\n";
+    "interval, token_cost, depth_cost, requests, block_bytes, page_tokens, token_bytes,\n"
+    "state_bytes, and rows, an array of objects: budget_bytes, policy, refused,\n"
+    "prompt_tokens, matched_tokens, reused_tokens, recomputed_tokens, evaluated_tokens,\n"
+    "hit_share, peak_bytes, snapshots_kept, snapshots_refused, evictions, copied_pages,\n"
+    "and misses, requests by reason: none, new, off, no_snapshot, evicted, earlier.\n";
 
 struct sim_options {
     struct eb_options o;
@@ -51,6 +51,7 @@ struct sim_options {
     int32_t state_dtype, load;
     uint64_t mla_layers, kda_layers, kda_heads, head_dim, row, vocab; /* 0: the geometry's */
     uint64_t interval;
+    double token_cost, depth_cost;
     enum eb_arg_from model_from, geometry_from;
     bool cancellable, print_trace;
     struct eb_sim_load g;
@@ -81,6 +82,23 @@ static const struct eb_arg memory_args[] = {
      .kind = EB_ARG_TEXT,
      AT(policies),
      .help = "lru, cost; default: both"},
+    {.name = "--token-cost",
+     .env = "EBRO_SIM_TOKEN_COST",
+     .meta = "A",
+     .kind = EB_ARG_REAL,
+     .max = 1000000000,
+     AT(token_cost),
+     .help = "for the policy cost: evaluating a prompt token after t\n"
+             "others costs A + B t. The proportion alone counts;\n"
+             "token_cost and depth_cost of ebro_memory are what an\n"
+             "engine has measured. Default: 1000"},
+    {.name = "--depth-cost",
+     .env = "EBRO_SIM_DEPTH_COST",
+     .meta = "B",
+     .kind = EB_ARG_REAL,
+     .max = 1000000000,
+     AT(depth_cost),
+     .help = "default: 0.1"},
     {.name = "--keep",
      .env = "EBRO_SIM_KEEP",
      .meta = "LIST",
@@ -556,6 +574,11 @@ static int run(struct run *r) {
         eb_complain("--print-trace goes with --generate");
         return EB_EXIT_USAGE;
     }
+    const double least = 1e-12;
+    if (x->token_cost < least) {
+        eb_complain("--token-cost: %g is too small: %g or more", x->token_cost, least);
+        return EB_EXIT_USAGE;
+    }
     r->x.g.kind = (enum eb_sim_kind)x->load;
     if (x->print_trace) return print_trace(r);
     int code = read_budgets(r);
@@ -568,6 +591,8 @@ static int run(struct run *r) {
     r->table.interval = r->keep & EB_KEEP_INTERVAL ? (uint32_t)x->interval : 0;
     r->set.options.keep = r->keep;
     r->set.options.interval = (uint32_t)x->interval;
+    r->set.options.token_cost = r->table.token_cost = x->token_cost;
+    r->set.options.depth_cost = r->table.depth_cost = x->depth_cost;
     r->set.n_chunk = x->o.n_chunk ? (uint32_t)x->o.n_chunk : USUAL_CHUNK;
     r->set.n_ctx = (uint32_t)x->o.n_ctx;
     r->set.cancellable = x->cancellable;
@@ -584,6 +609,8 @@ int eb_cmd_cache_sim(int argc, char **argv) {
     struct run r = {.x = {.state_dtype = EBRO_F32,
                           .load = -1,
                           .interval = USUAL_INTERVAL,
+                          .token_cost = 1000.0,
+                          .depth_cost = 0.1,
                           .g = {.n_requests = 1000,
                                 .n_sessions = 8,
                                 .n_turns = 10,

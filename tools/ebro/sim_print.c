@@ -1,5 +1,6 @@
 /* sim_print.c: the outcome of a simulation as a table, CSV and JSON. */
 #include <jansson.h>
+#include <string.h>
 
 #include "bench.h"
 #include "sim.h"
@@ -36,6 +37,11 @@ static void print_head(const struct eb_sim_table *t, FILE *f) {
             t->geometry, state, (unsigned long long)l->row_bytes, l->page_tokens, block,
             (unsigned long long)t->n_requests, t->keep);
     if (t->interval > 0) fprintf(f, " (every %u tokens)", t->interval);
+    for (size_t i = 0; i < t->n_policies; i++) {
+        if (strcmp(t->rows[i].policy, "cost") == 0)
+            fprintf(f, "\ncost: a token after t others costs %g + %g t", t->token_cost,
+                    t->depth_cost);
+    }
     fputs("\n\n", f);
 }
 
@@ -117,13 +123,14 @@ static json_t *row_json(const struct eb_sim_row *r) {
 int eb_sim_print_json(const struct eb_sim_table *t) {
     const struct eb_layout *l = &t->layout;
     json_t *rows = json_array();
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O?}", "schema",
-                          "ebro-cache-sim-1", "version", ebro_version(), "geometry", t->geometry,
-                          "keep", t->keep, "interval", (json_int_t)t->interval, "requests",
-                          (json_int_t)t->n_requests, "block_bytes", (json_int_t)l->block_bytes,
-                          "page_tokens", (json_int_t)l->page_tokens, "token_bytes",
-                          (json_int_t)l->row_bytes, "state_bytes",
-                          (json_int_t)(l->slot_blocks * l->block_bytes), "rows", rows);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:O?}", "schema",
+                  "ebro-cache-sim-1", "version", ebro_version(), "geometry", t->geometry, "keep",
+                  t->keep, "interval", (json_int_t)t->interval, "token_cost", t->token_cost,
+                  "depth_cost", t->depth_cost, "requests", (json_int_t)t->n_requests, "block_bytes",
+                  (json_int_t)l->block_bytes, "page_tokens", (json_int_t)l->page_tokens,
+                  "token_bytes", (json_int_t)l->row_bytes, "state_bytes",
+                  (json_int_t)(l->slot_blocks * l->block_bytes), "rows", rows);
     bool ok = o && rows;
     for (size_t i = 0; i < t->n_budgets * t->n_policies && ok; i++)
         ok = json_array_append_new(rows, row_json(&t->rows[i])) == 0;

@@ -311,7 +311,8 @@ enum {
 
 typedef enum ebro_evict {
     EBRO_EVICT_LRU = 0, /* what was not used for longest goes first */
-    EBRO_EVICT_COST = 1 /* what saves the least recomputation for its bytes goes first */
+    EBRO_EVICT_COST = 1 /* what saves the least recomputation for its bytes goes first (see
+                           token_cost of ebro_engine_options) */
 } ebro_evict;
 
 typedef struct ebro_engine_options {
@@ -350,6 +351,10 @@ typedef struct ebro_engine_options {
      * pages: a second budget, never exceeded. They come back when a prompt needs them. 0: none are
      * made. Of use where the device has memory of its own. */
     uint64_t host_bytes;
+    /* What evaluating a prompt token after t others costs, for EBRO_EVICT_COST: token_cost +
+     * depth_cost * t, in any unit, for the proportion alone counts. token_cost 0 (and depth_cost
+     * 0): learned from the time that steps take; which snapshots go then depends on it. */
+    double token_cost, depth_cost;
 } ebro_engine_options;
 
 /* What an engine takes, by use, in bytes. Set `size` before the call. */
@@ -460,6 +465,7 @@ typedef struct ebro_memory {
     uint64_t misses[EBRO_N_MISSES];  /* prompts by ebro_miss */
     uint64_t host_bytes;             /* held in copies on the host */
     uint64_t host_saves, host_loads; /* snapshots that went there, and came back */
+    double token_cost, depth_cost;   /* as given to the engine, or as learned so far: seconds */
 } ebro_memory;
 EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
 /* Gives up everything that is kept. Live sequences are not touched. */
