@@ -2,6 +2,7 @@
 #include "mem/manager.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "mem/manager_inside.h"
 
@@ -15,14 +16,20 @@ uint64_t eb_manager_estimate(const struct eb_layout *layout, uint32_t n_seqs, ui
     return (uint64_t)n_seqs * blocks_of(layout, n_tokens, 2) * layout->block_bytes;
 }
 
+double eb_manager_mib(uint64_t bytes) {
+    return ceil((double)bytes / (1 << 20) * 10.0) / 10.0;
+}
+
 int32_t eb_manager_check_budget(const struct eb_layout *layout, uint64_t budget_bytes,
                                 ebro_error *err) {
     uint64_t least = blocks_of(layout, 1, 1);
     if (budget_bytes / layout->block_bytes >= least) return EBRO_OK;
     return eb_fail(err, EBRO_NOMEM_DEVICE,
-                   "a cache of %llu bytes holds no sequence: one of a single token needs %llu",
+                   "a cache of %llu bytes holds no sequence: one of a single token needs %llu "
+                   "(%.1f MiB)",
                    (unsigned long long)budget_bytes,
-                   (unsigned long long)(least * layout->block_bytes));
+                   (unsigned long long)(least * layout->block_bytes),
+                   eb_manager_mib(least * layout->block_bytes));
 }
 
 int32_t eb_manager_open(struct eb_manager *m, const struct eb_layout *layout,

@@ -4,6 +4,9 @@
 
 #include "mem/manager.h"
 
+/* As MiB, rounded up to a tenth: what a budget must have to hold so much. */
+double eb_manager_mib(uint64_t bytes);
+
 /* The snapshot to give up next, one that frees something or lets `s` write in place; NULL: none. */
 struct eb_node *eb_manager_victim(struct eb_manager *m, const struct eb_seq *s);
 void eb_manager_give_up(struct eb_manager *m, struct eb_node *node);

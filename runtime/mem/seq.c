@@ -177,10 +177,10 @@ static int32_t check_room(const struct eb_seq *s, uint32_t n_tokens, ebro_error 
     uint64_t need = blocks_to_finish(s, n_tokens), free = m->blocks.limit - m->blocks.n_live;
     if (need <= free) return EBRO_OK;
     return eb_fail(err, EBRO_NOMEM_DEVICE,
-                   "a sequence of %u tokens needs %llu bytes of cache more: of the %llu allowed "
-                   "%llu are not held by the %u live sequences",
-                   n_tokens, bytes_of(m, need), bytes_of(m, m->blocks.limit), bytes_of(m, free),
-                   m->n_seqs);
+                   "a sequence of %u tokens needs %llu bytes of cache more (%.1f MiB): of the %llu "
+                   "allowed %llu are not held by the %u live sequences",
+                   n_tokens, bytes_of(m, need), eb_manager_mib(bytes_of(m, need)),
+                   bytes_of(m, m->blocks.limit), bytes_of(m, free), m->n_seqs);
 }
 
 /* Wishes of the retention options for a prompt of n tokens that ends the sequence's list. */
