@@ -112,6 +112,10 @@ void join_team() {
 /* sums[r][o] = x_row[r] . w_row[o] over n_cols columns. `aligned` as ALIGNED, for these rows. */
 void row_products(uint n_cols, bool aligned) {
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) sums[v] = 0.0;
-    add_columns(n_cols, aligned);
+    if (aligned) {
+        add_columns(n_cols, true);
+    } else {
+        add_columns(n_cols, false);
+    }
     join_team();
 }

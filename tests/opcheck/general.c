@@ -110,6 +110,7 @@ static void linear_batches(void **state) {
 static void linear_splits(void **state) {
     (void)state;
     const uint32_t rows = 37, in = 1056, out = 21;
+    test_device_needs(EBRO_CAP_STRICT);
     for (int i = 0; i < 4; i++) {
         struct rig_weight w = rig_weight(dtypes[i], out, in, 0);
         float *x = rig_normal(rows * in, 1);

@@ -332,6 +332,7 @@ static void experts_random(void **state) {
 static void experts_splits(void **state) {
     (void)state;
     const uint32_t n_rows = 20, top_k = 3, in = 64;
+    test_device_needs(EBRO_CAP_STRICT);
     for (int d = 0; d < 4; d++) {
         struct experts x = make_experts(6, in, 32, dtypes[d], EBRO_ACT_SILU);
         struct routing q = {.rows = n_rows, .hidden = in, .experts = 6, .top_k = top_k};
