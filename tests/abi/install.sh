@@ -1,33 +1,10 @@
 #!/usr/bin/env bash
 # install.sh: what `cmake --install` makes, used as a stranger would: moved to another place, and an
-# example built against it by pkg-config and by CMake, in C and in C++. Speaks TAP.
+# example built against it by pkg-config and by CMake, in C and in C++.
 # BUILD: the build folder. SOURCE: the source folder. CC: the C compiler.
-set -u
 : "${BUILD:?the build folder}" "${SOURCE:?the source folder}" "${CC:?the C compiler}"
-failed=0 n=0
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-for name in $(compgen -e); do
-    case $name in
-        EBRO_* | DESTDIR | LD_LIBRARY_PATH) unset "$name" ;;
-    esac
-done
-
-# result RC NAME: one TAP line; $work/log follows a failure.
-result() {
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        failed=1
-        echo "not ok $n - $2"
-        sed 's/^/# /' "$work/log" | tail -n 40
-    fi
-}
-skip() {
-    n=$((n + 1))
-    echo "ok $n # SKIP $1"
-}
+. "$SOURCE/tests/tap.sh"
+unset DESTDIR LD_LIBRARY_PATH
 
 libdir=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[^=]*=//p' "$BUILD/CMakeCache.txt")
 
@@ -137,5 +114,4 @@ fi
 cp "$here/$libdir/ebro_cpu.so" "$work/user/build/"
 answers "linked statically, modules beside it, it says what ebro says" "$work/user/build/user_static"
 
-echo "1..$n"
-exit $failed
+finish
