@@ -1,0 +1,192 @@
+/* op_mla_prefill.c: mla_prefill. Contexts are taken in tiles: of each tile keys and values are
+ * expanded into the scratch for all heads, then all rows pass over them. Between tiles results
+ * stand in `out` and the running sums in the scratch. */
+#include "backends/vulkan/vulkan.h"
+#include "shaders/common/args_mla.h"
+
+/* Of shaders/vulkan/mla_expand.comp and mla_attend.comp. */
+enum { EXPAND_TILE = 64, ROW_BLOCK = 64, THREADS = 128 };
+
+/* Of one call, bounding its scratch and the time of a launch. */
+static const uint64_t MAX_EXPANDED = UINT64_C(128) << 20; /* bytes */
+static const uint64_t MAX_WORK = UINT64_C(1) << 36;       /* multiply-adds */
+
+/* Sequences share a launch while a tile has this many tokens of each. */
+enum { GOOD_TILE = 512 };
+
+struct plan {
+    uint32_t n_seqs;            /* of a launch */
+    uint32_t n_tokens;          /* of a tile, of each of them */
+    uint32_t v_quads, n_blocks; /* quads of values of a thread; blocks of columns */
+    uint64_t key_bytes, value_bytes, rope_bytes; /* of a token */
+    uint64_t expanded_bytes, run_bytes;          /* of the scratch */
+};
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t whole_tiles(uint64_t tokens) {
+    return vk_div_up(tokens, EXPAND_TILE) * EXPAND_TILE;
+}
+
+static struct plan plan_of(const ebro_mla_prefill_args *a) {
+    uint64_t v_quads = vk_div_up(a->v_dim, 4);
+    struct plan p = {.v_quads = v_quads > 16 ? 2 : 1};
+    p.n_blocks = (uint32_t)vk_div_up(v_quads, 16 * p.v_quads);
+    p.key_bytes = a->n_heads * vk_div_up(a->nope_dim, 4) * 16;
+    p.value_bytes = a->n_heads * v_quads * 16;
+    p.rope_bytes = vk_div_up(a->rope_dim, 4) * 16;
+    p.run_bytes = (uint64_t)a->rows.n_rows * a->n_heads * p.n_blocks * 8;
+
+    /* Tokens that fit, whatever range is seen: more work never asks for less. */
+    uint64_t each = most(p.key_bytes + p.value_bytes + p.rope_bytes, 1);
+    uint64_t n_seqs = most(a->rows.n_seqs, 1);
+    uint64_t context = whole_tiles(a->pages.max_context);
+    uint64_t room = most(MAX_EXPANDED / each / EXPAND_TILE * EXPAND_TILE, EXPAND_TILE);
+    p.expanded_bytes = least(room, n_seqs * context) * each;
+
+    uint64_t tokens = least(context, most(room / n_seqs, least(room, GOOD_TILE)));
+    p.n_seqs = (uint32_t)least(n_seqs, most(room / most(whole_tiles(tokens), 1), 1));
+    uint64_t rows = least(a->rows.n_rows, (uint64_t)p.n_seqs * a->rows.max_rows);
+    uint64_t dim = (uint64_t)a->nope_dim + a->rope_dim + a->v_dim;
+    tokens = least(tokens, MAX_WORK / most(rows * a->n_heads * dim, 1));
+    p.n_tokens = (uint32_t)most(tokens / EXPAND_TILE * EXPAND_TILE, EXPAND_TILE);
+    return p;
+}
+
+/* With room to align it. */
+uint64_t vk_scratch_mla_prefill(const ebro_dev *dev, const ebro_mla_prefill_args *a) {
+    const struct plan p = plan_of(a);
+    (void)dev;
+    return p.expanded_bytes + p.run_bytes + 16;
+}
+
+/* Where the parts of the scratch lie. */
+struct places {
+    eb_addr keys, values, ropes, runs;
+};
+
+static struct places places_of(const ebro_mla_prefill_args *a, const struct plan *p) {
+    uint64_t tokens = (uint64_t)p->n_seqs * p->n_tokens;
+    struct places at = {.keys = (vk_span(a->scratch) + 15) / 16 * 16};
+    at.values = at.keys + tokens * p->key_bytes;
+    at.ropes = at.values + tokens * p->value_bytes;
+    at.runs = at.ropes + tokens * p->rope_bytes;
+    return at;
+}
+
+/* One launch's share of the call. */
+struct part {
+    uint32_t first_seq, n_seqs, first_token;
+    bool is_first; /* of these sequences */
+};
+
+static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const struct plan *p,
+                      const struct part *part, ebro_error *err) {
+    const struct places at = places_of(a, p);
+    const struct eb_mla_expand_args args = {.pages = vk_pages(&a->pages),
+                                            .kv_b = vk_weight(&a->kv_b),
+                                            .keys = at.keys,
+                                            .values = at.values,
+                                            .ropes = at.ropes,
+                                            .row_offsets = vk_span(a->rows.row_offsets),
+                                            .first_seq = part->first_seq,
+                                            .n_heads = a->n_heads,
+                                            .nope_dim = a->nope_dim,
+                                            .rope_dim = a->rope_dim,
+                                            .v_dim = a->v_dim,
+                                            .kv_lora = a->kv_lora,
+                                            .first_token = part->first_token,
+                                            .n_tokens = p->n_tokens,
+                                            .token_end = a->token_end};
+    uint64_t tokens = (uint64_t)part->n_seqs * p->n_tokens;
+    uint64_t tiles = vk_div_up(a->nope_dim, EXPAND_TILE) + vk_div_up(a->v_dim, EXPAND_TILE);
+    struct vk_launch l = {.kernel = VK_mla_expand,
+                          .threads = THREADS,
+                          .specs = {(uint32_t)a->kv_b.dtype, 0, (uint32_t)a->pages.dtype},
+                          .n_specs = 3,
+                          .args = &args,
+                          .groups = tokens / EXPAND_TILE * a->n_heads * tiles,
+                          .work = tokens * a->kv_b.rows * a->kv_lora};
+    vk_reads_rows(&l, &a->rows);
+    vk_reads_weight(&l, &a->kv_b);
+    vk_uses_pages(&l, &a->pages, a->rows.n_seqs, false);
+    vk_writes_span(&l, a->scratch, at.runs - vk_span(a->scratch));
+    return vk_launch(s, &l, err);
+}
+
+static int32_t attend(ebro_stream *s, const ebro_mla_prefill_args *a, const struct plan *p,
+                      const struct part *part, ebro_error *err) {
+    const struct places at = places_of(a, p);
+    const struct eb_mla_attend_args args = {
+        .q = vk_mat(&a->q),
+        .dst = vk_mat(&a->out),
+        .lse = vk_mat(&a->lse),
+        .keys = at.keys,
+        .values = at.values,
+        .ropes = at.ropes,
+        .runs = at.runs,
+        .row_offsets = vk_span(a->rows.row_offsets),
+        .context = vk_span(a->pages.context),
+        .first_seq = part->first_seq,
+        .n_heads = a->n_heads,
+        .nope_dim = a->nope_dim,
+        .rope_dim = a->rope_dim,
+        .v_dim = a->v_dim,
+        .scale = a->scale,
+        .first_token = part->first_token,
+        .n_tokens = p->n_tokens,
+        .token_end = a->token_end,
+        .n_row_blocks = (uint32_t)vk_div_up(a->rows.max_rows, ROW_BLOCK),
+        .is_first = part->is_first};
+    uint64_t rows = least(a->rows.n_rows, (uint64_t)part->n_seqs * a->rows.max_rows);
+    uint64_t dim = (uint64_t)a->nope_dim + a->rope_dim + a->v_dim;
+    uint64_t heads = (uint64_t)part->n_seqs * a->n_heads;
+    struct vk_launch l = {.kernel = VK_mla_attend,
+                          .threads = THREADS,
+                          .specs = {p->v_quads},
+                          .n_specs = 1,
+                          .args = &args,
+                          .groups = heads * p->n_blocks * args.n_row_blocks,
+                          .work = rows * a->n_heads * p->n_tokens * dim};
+    uint64_t q_cols = (uint64_t)a->n_heads * ((uint64_t)a->nope_dim + a->rope_dim);
+    vk_reads_rows(&l, &a->rows);
+    vk_reads_span(&l, a->pages.context, (uint64_t)a->rows.n_seqs * sizeof(int32_t));
+    vk_reads_mat(&l, &a->q, a->rows.n_rows, q_cols);
+    vk_writes_span(&l, a->scratch, at.runs - vk_span(a->scratch) + p->run_bytes);
+    vk_writes_mat(&l, &a->out, a->rows.n_rows, (uint64_t)a->n_heads * a->v_dim);
+    vk_writes_mat(&l, &a->lse, a->rows.n_rows, a->n_heads);
+    return vk_launch(s, &l, err);
+}
+
+/* All tiles of some sequences. At least one, for rows that see nothing are written too. */
+static int32_t attend_all(ebro_stream *s, const ebro_mla_prefill_args *a, const struct plan *p,
+                          struct part part, ebro_error *err) {
+    uint32_t end = (uint32_t)least(a->pages.max_context, a->token_end);
+    uint64_t token = a->token_begin;
+    int32_t st = EBRO_OK;
+    part.is_first = true;
+    do {
+        part.first_token = (uint32_t)token;
+        if (token < end) st = expand(s, a, p, &part, err);
+        if (st == EBRO_OK) st = attend(s, a, p, &part, err);
+        part.is_first = false;
+        token += p->n_tokens;
+    } while (st == EBRO_OK && token < end);
+    return st;
+}
+
+int32_t vk_mla_prefill(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err) {
+    const struct plan p = plan_of(a);
+    int32_t st = EBRO_OK;
+    for (uint32_t i = 0; st == EBRO_OK && i < a->rows.n_seqs; i += p.n_seqs) {
+        uint32_t n = (uint32_t)least(a->rows.n_seqs - i, p.n_seqs);
+        st = attend_all(s, a, &p, (struct part){.first_seq = i, .n_seqs = n}, err);
+    }
+    return st;
+}

@@ -1,0 +1,68 @@
+/* mla.glsl: what the kernels of latent attention share: rows of sequences, quads of four elements
+ * with their end, how a context is split. Included after common.glsl. */
+
+/* Less than any score; stands for "not seen", for infinities are not safe everywhere. */
+const float UNSEEN = -3.402823466e38;
+#define NO_LSE uintBitsToFloat(0xff800000u) /* minus infinity */
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+/* The sequence of row r. In a step of one row each, most often r itself. */
+uint mla_seq_of(uvec2 row_offsets, uint n_seqs, uint r) {
+    PI32 offsets = PI32(row_offsets);
+    if (r < n_seqs && uint(offsets.v[r]) == r && uint(offsets.v[r + 1u]) > r) return r;
+    return seq_of_row(eb_rows_arg(row_offsets, n_seqs, 0u, 0u, 0u), r);
+}
+
+/* The cache token that row r of sequence s is. */
+uint mla_position(uvec2 row_offsets, uvec2 context, uint s, uint r) {
+    return uint(PI32(context).v[s]) + r - uint(PI32(row_offsets).v[s]);
+}
+
+/* ---- quads: elements [i, i + 4) of a vector of n, zeros behind its end ------------------- */
+
+/* `aligned`: the vector starts at a multiple of four elements, and n is one; i always is. */
+vec4 load_quad(uvec2 at, uint i, uint n, uint dtype, bool aligned) {
+    if (i >= n) return vec4(0.0);
+    if (!aligned) {
+        vec4 v = vec4(0.0);
+        [[unroll]] for (uint j = 0u; j < 4u; j++) {
+            if (i + j < n) v[j] = load(at, i + j, dtype);
+        }
+        return v;
+    }
+    if (dtype == F32) return PVec4(at).v[i / 4u];
+    uvec2 w = PUvec2(at).v[i / 4u];
+    if (dtype == F16) return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
+    return uintBitsToFloat(uvec4(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u));
+}
+
+void store_quad(uvec2 at, uint i, uint n, bool aligned, vec4 x) {
+    if (aligned) {
+        PVec4(at).v[i / 4u] = x;
+        return;
+    }
+    [[unroll]] for (uint j = 0u; j < 4u; j++) {
+        if (i + j < n) PF32(at).v[i + j] = x[j];
+    }
+}
+
+/* What must be 0 in an address for load_quad to take four elements at once. */
+uint quad_mask(uint dtype) {
+    return dtype == F32 ? 15u : 7u;
+}
+
+bool quads_aligned(uvec2 at, uint dtype) {
+    return (at.x & quad_mask(dtype)) == 0u;
+}
+
+/* ---- splits ----------------------------------------------------------------------------- */
+
+/* Splits start at multiples of this for a row that sees tokens up to `end`: fixed by that alone, so
+ * that a row gives the same bytes in any company. At most MLA_SPLITS of them. */
+const uint MLA_TOKENS = 64u;
+const uint MLA_SPLITS = 128u;
+
+uint split_tokens(uint end) {
+    return ((max(end, 1u) - 1u) / (MLA_TOKENS * MLA_SPLITS) + 1u) * MLA_TOKENS;
+}
