@@ -209,6 +209,10 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     dev->api.GetPhysicalDeviceMemoryProperties2(dev->physical, &m);
     dev->heaps = m.memoryProperties;
     dev->limits = p.all.properties.limits;
+    dev->vendor_id = p.all.properties.vendorID;
+    dev->device_id = p.all.properties.deviceID;
+    dev->driver_version = p.all.properties.driverVersion;
+    memcpy(dev->pipeline_cache_uuid, p.all.properties.pipelineCacheUUID, VK_UUID_SIZE);
     dev->is_shared = p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
                      p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     bool subgroups = usable_subgroups(dev, &p, &f);

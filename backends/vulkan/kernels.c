@@ -1,6 +1,8 @@
 /* kernels.c: see kernels.h. */
 #include "backends/vulkan/kernels.h"
 
+#include "backends/vulkan/cache.h"
+
 #include <stdio.h>
 
 #define KERNEL(name, args, place)
@@ -99,10 +101,7 @@ int32_t vk_kernels_open(ebro_dev *dev, ebro_error *err) {
                                              .pPushConstantRanges = &push};
     VkResult r = dev->api.CreatePipelineLayout(dev->device, &info, NULL, &dev->layout);
     if (r != VK_SUCCESS) return vk_fail(dev, r, "creating the pipeline layout", err);
-    const VkPipelineCacheCreateInfo cache = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
-    r = dev->api.CreatePipelineCache(dev->device, &cache, NULL, &dev->cache);
-    if (r != VK_SUCCESS) return vk_fail(dev, r, "creating the pipeline cache", err);
-    return EBRO_OK;
+    return vk_cache_open(dev, err);
 }
 
 void vk_kernels_close(ebro_dev *dev) {
@@ -114,7 +113,7 @@ void vk_kernels_close(ebro_dev *dev) {
             vk_free(dev->host, p);
         }
     }
-    if (dev->cache != VK_NULL_HANDLE) dev->api.DestroyPipelineCache(dev->device, dev->cache, NULL);
+    vk_cache_close(dev);
     if (dev->layout != VK_NULL_HANDLE)
         dev->api.DestroyPipelineLayout(dev->device, dev->layout, NULL);
 }
@@ -177,6 +176,10 @@ static int32_t add_pipeline(ebro_dev *dev, const struct vk_launch *l, struct vk_
              v->name);
     struct vk_pipeline *p = vk_calloc(dev->host, 1, sizeof *p, err);
     if (p == NULL) return EBRO_NOMEM_HOST;
+    if (dev->n_compiled++ == 0 && dev->cache_was_empty) {
+        dev->host->log(dev->host->user, EBRO_LOG_WARN,
+                       "vulkan: compiling kernels, which takes a while the first time");
+    }
     VkShaderModule module = VK_NULL_HANDLE;
     VkResult r = create_module(dev, v, &module);
     if (r == VK_SUCCESS) {

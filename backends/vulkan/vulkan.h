@@ -4,6 +4,7 @@
  *   probe.c    which devices there are, and whether they reach the floor
  *   device.c   opening one: features, queue, caps, the table of backend.h
  *   memory.c   allocations: each one buffer with an address
+ *   cache.c    compiled kernels, kept in a file
  *   kernels.c  kernels.def: the ladder, pipelines on first use
  *   hazard.c   which launches must wait for which
  *   launch.c   what ops call: arguments, accesses, launches
@@ -78,6 +79,10 @@ struct ebro_dev {
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */
     uint64_t used_bytes;
     const struct vk_variant *variants[VK_N_KERNELS]; /* what the ladder chose */
+    uint32_t vendor_id, device_id, driver_version;
+    uint8_t pipeline_cache_uuid[VK_UUID_SIZE];
+    uint32_t n_compiled;  /* pipelines made */
+    bool cache_was_empty; /* when the device was opened */
     VkPipelineLayout layout;
     VkPipelineCache cache;
     struct vk_pipeline *pipelines[256]; /* hash of kernel and constants */
@@ -201,7 +206,6 @@ EBRO_OPS(VK_OP)
     X(SAMPLE, sample)           \
     X(LINEAR, linear)           \
     X(KDA_PREP, kda_prep)       \
-    X(KDA_STEP, kda_step)       \
     X(MLA_PREFILL, mla_prefill) \
     X(MLA_DECODE, mla_decode)   \
     X(MOE_ROUTE, moe_route)     \

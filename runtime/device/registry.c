@@ -167,6 +167,15 @@ static int32_t find_modules(ebro_runtime *rt, const char *module_dir, ebro_error
     return EBRO_OK;
 }
 
+static int32_t keep_cache_dir(ebro_runtime *rt, const char *cache_dir, ebro_error *err) {
+    if (cache_dir == NULL) return EBRO_OK;
+    if (cache_dir[0] != '/')
+        return eb_fail(err, EBRO_INVALID, "cache_dir \"%s\" is not an absolute path", cache_dir);
+    rt->cache_dir = eb_strndup(&rt->alloc, cache_dir, strlen(cache_dir), err);
+    rt->host.cache_dir = rt->cache_dir;
+    return rt->cache_dir != NULL ? EBRO_OK : EBRO_NOMEM_HOST;
+}
+
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 /* Reads a struct of an older or newer caller: what it does not have is zero, what only it knows
@@ -213,7 +222,8 @@ int32_t ebro_runtime_open(const ebro_runtime_options *options, ebro_runtime **ou
                            .realloc = host_realloc,
                            .log = host_log,
                            .fail = eb_fail};
-    st = find_modules(rt, o.module_dir, err);
+    st = keep_cache_dir(rt, o.cache_dir, err);
+    if (st == EBRO_OK) st = find_modules(rt, o.module_dir, err);
     if (st != EBRO_OK) {
         ebro_runtime_close(&rt);
         return eb_while(err, st, "opening the runtime");
@@ -228,6 +238,7 @@ void ebro_runtime_close(ebro_runtime **runtime) {
     struct eb_alloc alloc = rt->alloc;
     for (uint32_t i = 0; i < rt->n_modules; i++) eb_dynlib_close(&alloc, &rt->modules[i].lib);
     eb_free(&alloc, rt->module_dir);
+    eb_free(&alloc, rt->cache_dir);
     eb_free(&alloc, rt);
     *runtime = NULL;
 }

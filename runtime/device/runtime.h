@@ -22,6 +22,7 @@ struct ebro_runtime {
     struct eb_log log;
     ebro_host host; /* host.user is this runtime */
     char *module_dir;
+    char *cache_dir; /* NULL: none */
     struct eb_module modules[EB_MAX_MODULES];
     uint32_t n_modules;
 };

@@ -27,7 +27,8 @@ AT(ebro_runtime_options, log_level, 24);
 AT(ebro_runtime_options, realloc, 32);
 AT(ebro_runtime_options, realloc_user, 40);
 AT(ebro_runtime_options, module_dir, 48);
-GROWS(ebro_runtime_options, 56);
+AT(ebro_runtime_options, cache_dir, 56);
+GROWS(ebro_runtime_options, 64);
 
 AT(ebro_device_info, name, 0);
 AT(ebro_device_info, description, 32);

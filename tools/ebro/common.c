@@ -161,8 +161,15 @@ static const struct eb_arg log_args[] = {
      .offset = offsetof(struct eb_options, log),
      .help = "messages on stderr: 0 none, 1 errors, 2 warnings,\n"
              "3 information, 4 debug, 5 trace; default: 2"},
+    {.name = "--cache-dir",
+     .env = "EBRO_CACHE_DIR",
+     .meta = "DIR",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, cache_dir),
+     .help = "folder for compiled kernels of graphics devices; none:\nnothing is kept; default: "
+             "ebro in $XDG_CACHE_HOME or\n~/.cache"},
 };
-const struct eb_arg_group eb_log_args = {"Messages", log_args, sizeof log_args / sizeof *log_args};
+const struct eb_arg_group eb_log_args = {"Messages and caches", log_args, sizeof log_args / sizeof *log_args};
 
 void eb_options_init(struct eb_options *o) {
     *o = (struct eb_options){.cache_dtype = -1,
@@ -255,9 +262,10 @@ static void log_to_stderr(void *user, int32_t level, const char *text) {
 /* ---- session ---------------------------------------------------------------------------- */
 
 int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err) {
-    char modules[4096];
+    char modules[4096], cache[4096];
     ebro_runtime_options options = {.size = sizeof options};
     if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
+    if (eb_cache_folder(o->cache_dir, cache, sizeof cache)) options.cache_dir = cache;
     if (o->log > 0) {
         options.log = log_to_stderr;
         options.log_level = (int32_t)o->log;

@@ -47,6 +47,7 @@ struct eb_options {
     int32_t evict; /* ebro_evict */
     enum eb_arg_from keep_from;
     uint64_t log;
+    const char *cache_dir; /* NULL: the default; "none" */
     /* prompt */
     const char *prompt, *system, *ids;
     bool chat, think;

@@ -5,7 +5,9 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* From the program's folder; set where things are installed. */
@@ -38,4 +40,36 @@ bool eb_modules_folder(char *path, size_t capacity) {
     if (has_modules(own)) return false;
     n = snprintf(path, capacity, "%s/%s", own, EBRO_BIN_TO_LIB);
     return n > 0 && (size_t)n < capacity && has_modules(path);
+}
+
+/* Makes the folders of an absolute path that are missing; false: it is no folder in the end. */
+static bool make_folders(const char *path) {
+    char part[4096];
+    struct stat st;
+    for (const char *p = strchr(path + 1, '/');; p = strchr(p + 1, '/')) {
+        size_t n = p ? (size_t)(p - path) : strlen(path);
+        if (n >= sizeof part) return false;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        (void)mkdir(part, 0700);
+        if (!p) break;
+    }
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool eb_cache_folder(const char *given, char *path, size_t capacity) {
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char own[4096];
+    int n = -1;
+    if (given && strcmp(given, "none") == 0) return false;
+    if (given && given[0] == '/') {
+        n = snprintf(path, capacity, "%s", given);
+    } else if (given) {
+        if (getcwd(own, sizeof own)) n = snprintf(path, capacity, "%s/%s", own, given);
+    } else if (xdg && xdg[0] == '/') {
+        n = snprintf(path, capacity, "%s/ebro", xdg);
+    } else if (home && home[0] == '/') {
+        n = snprintf(path, capacity, "%s/.cache/ebro", home);
+    }
+    return n > 0 && (size_t)n < capacity && make_folders(path);
 }

@@ -43,6 +43,8 @@ typedef struct ebro_host {
     void (*log)(void *user, int32_t level, const char *fmt, ...);
     /* Writes status and text to err (NULL-safe) and returns status. */
     int32_t (*fail)(ebro_error *err, int32_t status, const char *fmt, ...);
+    /* As ebro_runtime_options.cache_dir; NULL: nothing is kept. */
+    const char *cache_dir;
 } ebro_host;
 
 /* ---- capabilities ----------------------------------------------------------------------- */
