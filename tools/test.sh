@@ -128,10 +128,33 @@ run_tests() {
 
 plain() { if build build gcc; then run_tests build gcc; fi; }
 
+# Hides Vulkan's drivers from what it runs: they are not built with sanitizers, leak, and race.
+without_vulkan() { VK_DRIVER_FILES=/nonexistent VK_ICD_FILENAMES=/nonexistent "$@"; }
+
+# Everything without Vulkan's drivers; then the Vulkan backend's own code, without looking for leaks.
 sanitized() {
+    local asan=detect_stack_use_after_return=1
     if build build-san sanitizers -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=address,undefined; then
-        ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-            run_tests build-san sanitizers
+        ASAN_OPTIONS=$asan UBSAN_OPTIONS=print_stacktrace=1 \
+            without_vulkan run_tests build-san sanitizers -E '_vulkan'
+        ASAN_OPTIONS=$asan:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+            run_tests build-san "sanitizers, Vulkan" \
+            -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan)$'
+    fi
+}
+
+# The Vulkan backend under the validation layer, which must have nothing to say.
+validated() {
+    local layer=VK_LAYER_KHRONOS_validation
+    if [ ! -e build/ebro_vulkan.so ]; then
+        echo "skipped: there is no Vulkan backend to validate"
+        skipped=$((skipped + 1))
+        return 0
+    fi
+    VK_INSTANCE_LAYERS=$layer run_tests build validation -R '^(contract/(device|stream|graph)|.*_vulkan)$'
+    if grep -E 'VUID-|Validation (Error|Warning|Performance)|UNASSIGNED-' "$work/ctest" >"$work/said"; then
+        sort "$work/said" | uniq | cut -c 1-400 | head -n 40
+        fail "validation: the layer reports $(wc -l <"$work/said") messages"
     fi
 }
 
@@ -146,7 +169,7 @@ fuzz_one() {
     mkdir -p "build-fuzz/corpus/$1"
     if [ -e "tests/fuzz/$name.dict" ]; then options+=("-dict=tests/fuzz/$name.dict"); fi
     if [ -d "tests/fuzz/seeds/$name" ]; then corpora+=("tests/fuzz/seeds/$name"); fi
-    "build-fuzz/tests/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    without_vulkan "build-fuzz/tests/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$PWD/build-fuzz/$1-" "${options[@]}" "${corpora[@]}" \
         >"$work/$1.log" 2>&1 || rc=$?
     echo "$rc" >"$work/$1.rc"
@@ -205,7 +228,7 @@ threads() {
     if [ $# -gt 1 ]; then pattern=$2; fi
     if build build-tsan tsan -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=thread "${targets[@]}"; then
         TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" \
-            run_tests build-tsan tsan -R "$pattern"
+            without_vulkan run_tests build-tsan tsan -R "$pattern" -E '_vulkan'
     fi
 }
 
@@ -241,13 +264,14 @@ package() {
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev
     libedit-dev libcmocka-dev glslc libvulkan-dev mesa-vulkan-drivers)
-if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format); fi
+if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format vulkan-validationlayers); fi
 if [ $level -ge 2 ]; then packages+=(clang-tidy); fi
 need "${packages[@]}"
 
 # The stages. Levels: 0 plain, 1 --all, 2 --nightly. On two cores level 0 must stay within 10 minutes
 # after the build, and level 1 within 60 with it; what does not fit begins at 2.
 stage 0-2 "build and tests" plain
+stage 1-2 "Vulkan under the validation layer" validated
 stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
