@@ -3,7 +3,7 @@
  * w_scale and x_row, calls row_products, and every thread of a team gets the team's sums.
  *
  * A team is a subgroup, or TEAM threads of the plain rung. Each thread has 2 * OUTS loads of 16
- * bytes under way. */
+ * bytes under way, in registers: the next unit is asked for before one is used. */
 layout(constant_id = 4) const uint ROWS = 1; /* of x, a power of two */
 layout(constant_id = 5) const uint OUTS = 2; /* rows of weights, a power of two */
 
@@ -22,22 +22,30 @@ uvec2 w_row[OUTS], w_scale[OUTS]; /* w_scale: of MXFP4 */
 uvec2 x_row[ROWS];
 float sums[ROWS * OUTS]; /* [row][out] */
 
-uvec4 held[2 * OUTS]; /* two units of each row of weights */
-uint held_scale[2 * OUTS];
+uvec4 held[OUTS], next_held[OUTS]; /* a unit of each row of weights, and the one after */
+uint held_scale[OUTS], next_scale[OUTS];
 
-void load_units(uint which, uint u, bool aligned) {
+void load_next(uint u, bool aligned) {
     [[unroll]] for (uint o = 0u; o < OUTS; o++) {
-        held[which * OUTS + o] = load_unit(w_row[o], u, aligned);
-        if (DTYPE == MXFP4) held_scale[which * OUTS + o] = load_u8(w_scale[o], u);
+        next_held[o] = load_unit(w_row[o], u, aligned);
+        if (DTYPE == MXFP4) next_scale[o] = load_u8(w_scale[o], u);
     }
 }
 
-void add_units(uint which, uint u, bool aligned) {
+void advance() {
+    [[unroll]] for (uint o = 0u; o < OUTS; o++) {
+        held[o] = next_held[o];
+        held_scale[o] = next_scale[o];
+    }
+}
+
+/* Unit u, which is held. */
+void add_held(uint u, bool aligned) {
     float part[ROWS * OUTS];
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) part[v] = 0.0;
     [[unroll]] for (uint i = 0u; i < QUADS; i++) {
         vec4 w[OUTS];
-        [[unroll]] for (uint o = 0u; o < OUTS; o++) w[o] = quad_of(held[which * OUTS + o], i);
+        [[unroll]] for (uint o = 0u; o < OUTS; o++) w[o] = quad_of(held[o], i);
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             vec4 x = x_quad(x_row[r], u * QUADS + i, aligned);
             [[unroll]] for (uint o = 0u; o < OUTS; o++) {
@@ -46,7 +54,7 @@ void add_units(uint which, uint u, bool aligned) {
         }
     }
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) {
-        if (DTYPE == MXFP4) part[v] = mx_scaled(part[v], held_scale[which * OUTS + v % OUTS]);
+        if (DTYPE == MXFP4) part[v] = mx_scaled(part[v], held_scale[v % OUTS]);
         sums[v] += part[v];
     }
 }
@@ -65,15 +73,11 @@ void add_tail(uint begin, uint n_cols) {
 
 void add_columns(uint n_cols, bool aligned) {
     uint n = n_cols / UNIT, u = LANE;
-    for (; u + TEAM < n; u += 2u * TEAM) {
-        load_units(0u, u, aligned);
-        load_units(1u, u + TEAM, aligned);
-        add_units(0u, u, aligned);
-        add_units(1u, u + TEAM, aligned);
-    }
-    if (u < n) {
-        load_units(0u, u, aligned);
-        add_units(0u, u, aligned);
+    if (u < n) load_next(u, aligned);
+    for (; u < n; u += TEAM) {
+        advance();
+        if (u + TEAM < n) load_next(u + TEAM, aligned);
+        add_held(u, aligned);
     }
     if (DTYPE != MXFP4) add_tail(n * UNIT, n_cols);
 }
