@@ -24,7 +24,8 @@ struct mapped {
 /* A file of n bytes, each `fill`, mapped. */
 static void map_file(struct mapped *m, size_t n, uint8_t fill) {
     ebro_error err;
-    uint8_t *data = malloc(n);
+    uint8_t *data = malloc(n + 1);
+    assert_non_null(data);
     memset(data, fill, n);
     m->dir = test_tmp_dir();
     test_write_file(m->dir, "weights", data, n);

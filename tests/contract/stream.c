@@ -52,7 +52,11 @@ static int traffic_differs(struct ebro_device *d, struct eb_stream *s, struct te
     struct mirror *m = calloc(1, sizeof *m);
     unsigned char *back = malloc(BYTES);
     int bad = 0;
-    if (m == NULL || back == NULL) return 1;
+    if (m == NULL || back == NULL) {
+        free(m);
+        free(back);
+        return 1;
+    }
     m->s = s;
     m->r = r;
     for (int k = 0; k < 2; k++) {

@@ -38,7 +38,11 @@ static bool file_value(const char *path, const char *key, char *out, size_t capa
 static double load_average(void) {
     double load = -1.0;
     FILE *f = fopen("/proc/loadavg", "r");
-    if (f && fscanf(f, "%lf", &load) != 1) load = -1.0;
+    char text[64], *end = text;
+    if (f && fgets(text, sizeof text, f)) {
+        double first = strtod(text, &end);
+        if (end != text) load = first;
+    }
     if (f) fclose(f);
     return load;
 }

@@ -42,7 +42,7 @@ static ebro_span expert_tables(struct eb_rig *r, const struct moe_size *z) {
         for (uint32_t i = 0; i < 3; i++) {
             uint64_t *at = table + (size_t)i * z->n_experts;
             if (e >= z->n_real) {
-                at[e] = at[e % z->n_real];
+                at[e] = at[e - z->n_real];
                 continue;
             }
             ebro_weight w = i < 2 ? eb_rig_weight(r, EBRO_BF16, z->inner, z->in)

@@ -126,7 +126,7 @@ static int catch_up(struct chat *c, const struct eb_tokens *want, size_t *kept) 
             note(c, "%zu of %zu tokens are read again: %s; %s", again, want->n, why, reuse.reason);
         c->n_reread += again;
     }
-    int32_t *grown = realloc(c->held.ids, want->n * sizeof *grown);
+    int32_t *grown = realloc(c->held.ids, (want->n + 1) * sizeof *grown);
     if (!grown) {
         /* the sequence is ahead of what is known about it: begin anew next time */
         c->held.n = 0;
