@@ -51,11 +51,11 @@ static const struct eb_arg chat_args[] = {
      .env = "EBRO_THINK",
      .kind = EB_ARG_FLAG,
      .offset = offsetof(struct eb_options, think),
-     .help = "let the model think before it replies (Kimi K3):\nshown dim on a terminal, else on "
-             "stderr"},
+     .help = "let the model think before it replies (Kimi K3):\nshown dim on a terminal, unless "
+             "NO_COLOR is set, else\non stderr"},
     EB_SESSION_ARG("go on from this file, if it is there, and write the\nconversation to it after "
-                   "each reply and each command that\nchanges it, with all that the model has "
-                   "read; only\nthe same model can read it"),
+                   "each reply and command that\nchanges it, with all that the model has read; "
+                   "only the\nsame model can read it"),
 };
 
 struct chat {

@@ -169,7 +169,8 @@ static const struct eb_arg log_args[] = {
      .help = "folder for compiled kernels of graphics devices; none:\nnothing is kept; default: "
              "ebro in $XDG_CACHE_HOME or\n~/.cache"},
 };
-const struct eb_arg_group eb_log_args = {"Messages and caches", log_args, sizeof log_args / sizeof *log_args};
+const struct eb_arg_group eb_log_args = {"Messages and caches", log_args,
+                                         sizeof log_args / sizeof *log_args};
 
 void eb_options_init(struct eb_options *o) {
     *o = (struct eb_options){.cache_dtype = -1,
@@ -193,7 +194,9 @@ int eb_command_options(const char *command, const char *usage, const struct eb_a
         case EB_ARGS_HELP:
             fputs(usage, stdout);
             eb_args_print(stdout, groups, n_groups);
-            puts("\nIn brackets: the environment variable that sets the same; the option wins.");
+            puts(
+                "\nIn brackets: the environment variable that sets the same; the option wins.\n"
+                "Exit codes: `ebro --help` lists them.");
             return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
         case EB_ARGS_WRONG:
             break;
