@@ -9,6 +9,8 @@
 #include "shaders/common/args_mla.h"
 #include "shaders/common/args_norm.h"
 #include "shaders/common/args_res.h"
+#include "shaders/common/args_route.h"
+#include "shaders/common/args_sample.h"
 #include "shaders/common/args_token.h"
 
 #endif

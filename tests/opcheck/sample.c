@@ -78,6 +78,7 @@ static const int32_t *sample(const float *logits, uint32_t rows, uint32_t vocab,
     ebro_sample_args a = {.size = sizeof a, .logits = lm.m, .n_rows = rows, .vocab = vocab};
     a.params = rig_data(params, rows * sizeof *params).span;
     a.ids = ids.span;
+    a.scratch = rig_scratch(EBRO_OP_SAMPLE, &a);
     test_ok(eb_op_sample(&rig.s, &a, &rig.err), &rig.err);
     rig_sync();
     return rig_get(&ids);
