@@ -21,29 +21,36 @@ uint mla_position(uvec2 row_offsets, uvec2 context, uint s, uint r) {
 
 /* ---- quads: elements [i, i + 4) of a vector of n, zeros behind its end ------------------- */
 
-/* `aligned`: the vector starts at a multiple of four elements, and n is one; i always is. */
+vec4 widen_quad(uvec2 w, uint dtype) {
+    uvec4 high = uvec4(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    return dtype == F16 ? vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)) : uintBitsToFloat(high);
+}
+
+/* `aligned`: the vector starts at a multiple of four elements, and n is one; i always is. One way
+ * out: with several, compilers carry registers around loops for results that are not there. */
 vec4 load_quad(uvec2 at, uint i, uint n, uint dtype, bool aligned) {
-    if (i >= n) return vec4(0.0);
-    if (!aligned) {
-        vec4 v = vec4(0.0);
+    vec4 v = vec4(0.0);
+    if (i < n && !aligned) {
         [[unroll]] for (uint j = 0u; j < 4u; j++) {
             if (i + j < n) v[j] = load(at, i + j, dtype);
         }
-        return v;
+    } else if (i < n) {
+        if (dtype == F32) {
+            v = PVec4(at).v[i / 4u];
+        } else {
+            v = widen_quad(PUvec2(at).v[i / 4u], dtype);
+        }
     }
-    if (dtype == F32) return PVec4(at).v[i / 4u];
-    uvec2 w = PUvec2(at).v[i / 4u];
-    if (dtype == F16) return vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y));
-    return uintBitsToFloat(uvec4(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u));
+    return v;
 }
 
 void store_quad(uvec2 at, uint i, uint n, bool aligned, vec4 x) {
     if (aligned) {
         PVec4(at).v[i / 4u] = x;
-        return;
-    }
-    [[unroll]] for (uint j = 0u; j < 4u; j++) {
-        if (i + j < n) PF32(at).v[i + j] = x[j];
+    } else {
+        [[unroll]] for (uint j = 0u; j < 4u; j++) {
+            if (i + j < n) PF32(at).v[i + j] = x[j];
+        }
     }
 }
 

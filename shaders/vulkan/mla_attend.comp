@@ -39,16 +39,22 @@ float scores[4][4]; /* rows r0 + 16 i, tokens t0 + 8 j */
 vec4 sums[8][2];    /* rows 8 r1 + r, quads c0 + 16 v of the block */
 
 vec4 query_quad(uvec2 at, uint quad) {
-    if (quad < nope_quads) return load_quad(at, quad * 4u, A.nope_dim, F32, q_aligned);
-    uint c = (quad - nope_quads) * 4u;
-    return load_quad(plus(at, A.nope_dim * 4u), c, A.rope_dim, F32, q_aligned);
+    bool in_rope = quad >= nope_quads;
+    uint skipped = in_rope ? nope_quads : 0u;
+    at = plus(at, in_rope ? A.nope_dim * 4u : 0u);
+    return load_quad(at, (quad - skipped) * 4u, in_rope ? A.rope_dim : A.nope_dim, F32, q_aligned);
 }
 
 /* Of token `slot` of the launch. */
 vec4 key_quad(uint slot, uint quad) {
-    if (quad < nope_quads) return PVec4(keys).v[slot * nope_quads + quad];
-    quad -= nope_quads;
-    return quad < rope_quads ? PVec4(ropes).v[slot * rope_quads + quad] : vec4(0.0);
+    vec4 k = vec4(0.0);
+    uint rope = quad - nope_quads;
+    if (quad < nope_quads) {
+        k = PVec4(keys).v[slot * nope_quads + quad];
+    } else if (rope < rope_quads) {
+        k = PVec4(ropes).v[slot * rope_quads + rope];
+    }
+    return k;
 }
 
 void load_chunk(uint chunk, uint tile, uint n) {

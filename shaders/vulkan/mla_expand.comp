@@ -28,15 +28,16 @@ vec4 held_c[2], held_w[2];
 
 /* Columns [i, i + 4) of a row of kv_b. */
 vec4 weight_quad(uint r, uint i) {
+    vec4 v = vec4(0.0);
     if (DTYPE != MXFP4) {
         uvec2 at = plus_mul(A.kv_b.at, r, A.kv_b.stride * size_of(DTYPE));
-        return load_quad(at, i, A.kv_lora, DTYPE, w_aligned);
+        v = load_quad(at, i, A.kv_lora, DTYPE, w_aligned);
+    } else if (i < A.kv_lora) {
+        uvec2 codes = plus_mul(A.kv_b.at, r, A.kv_lora / 2u);
+        uint scale = load_u8(plus_mul(A.kv_b.scales, r, A.kv_lora / 32u), i / 32u);
+        v = e2m1(load_u8(codes, i / 2u) | (load_u8(codes, i / 2u + 1u) << 8u));
+        [[unroll]] for (uint j = 0u; j < 4u; j++) v[j] = mx_scaled(v[j], scale);
     }
-    if (i >= A.kv_lora) return vec4(0.0);
-    uvec2 codes = plus_mul(A.kv_b.at, r, A.kv_lora / 2u);
-    uint scale = load_u8(plus_mul(A.kv_b.scales, r, A.kv_lora / 32u), i / 32u);
-    vec4 v = e2m1(load_u8(codes, i / 2u) | (load_u8(codes, i / 2u + 1u) << 8u));
-    [[unroll]] for (uint j = 0u; j < 4u; j++) v[j] = mx_scaled(v[j], scale);
     return v;
 }
 
