@@ -4,6 +4,7 @@
 
 #include "shaders/common/args_act.h"
 #include "shaders/common/args_copy.h"
+#include "shaders/common/args_kda.h"
 #include "shaders/common/args_linear.h"
 #include "shaders/common/args_moe.h"
 #include "shaders/common/args_mla.h"

@@ -135,9 +135,10 @@ static int32_t check_size(ebro_stream *s, const char *op, const struct layout *l
                           uint32_t dim, ebro_error *err) {
     int32_t st = vk_kda_check_dim(s, op, dim, err);
     if (st != EBRO_OK || product(l->n_chunks, n_heads) <= UINT32_MAX / 2) return st;
-    return vk_stream_device(s)->host->fail(
-        err, EBRO_UNSUPPORTED, "vulkan: %s: %" PRIu64 " chunks of %" PRIu32 " heads, the most is %u",
-        op, l->n_chunks, n_heads, UINT32_MAX / 2);
+    return vk_stream_device(s)->host->fail(err, EBRO_UNSUPPORTED,
+                                           "vulkan: %s: %" PRIu64 " chunks of %" PRIu32
+                                           " heads, the most is %u",
+                                           op, l->n_chunks, n_heads, UINT32_MAX / 2);
 }
 
 /* ---- preparation ------------------------------------------------------------------------ */
@@ -200,7 +201,8 @@ int32_t vk_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err
 enum { RECUR_THREADS = 128, RECUR_COLS = 32, STATE_VEC4 = 512 /* of shared memory, at most */ };
 
 /* For any device: as many columns as fit. Returns them. */
-static uint32_t choose_plain(const ebro_dev *dev, const struct layout *l, struct vk_launch *launch) {
+static uint32_t choose_plain(const ebro_dev *dev, const struct layout *l,
+                             struct vk_launch *launch) {
     uint32_t cols4 = 1;
     while (cols4 * 2 <= RECUR_COLS / 4 && cols4 * 2 * l->padded <= STATE_VEC4) cols4 *= 2;
     launch->kernel = VK_kda_recur;
@@ -265,8 +267,8 @@ int32_t vk_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *e
     struct vk_launch launch = {.args = &args,
                                .specs = {vk_kda_aligned(&a->v) && vk_kda_aligned(&a->out)}};
     bool wide = (dev->variants[VK_kda_recur_wide]->needs & EBRO_CAP_SUBGROUP) != 0;
-    uint32_t cols = wide && dev->subgroup >= 8 ? choose_wide(dev, &l, &launch)
-                                               : choose_plain(dev, &l, &launch);
+    uint32_t cols =
+        wide && dev->subgroup >= 8 ? choose_wide(dev, &l, &launch) : choose_plain(dev, &l, &launch);
     recur_accesses(&launch, a, &l);
     args.n_blocks = (uint32_t)vk_div_up(dim, cols);
     /* As many sequences at once as keep a launch short, and all where all do. */

@@ -1,0 +1,16 @@
+/* kda_gate.glsl: KDA's gates. */
+
+/* exp(A_log) of a head. */
+float gate_scale(eb_kda_gate_arg gate, uint h) {
+    return exp(load(gate.a_log.at, h, gate.a_log.dtype));
+}
+
+/* The log decay of a channel, <= 0. */
+float gate_log(eb_kda_gate_arg gate, float scale, float bias, float raw) {
+    if (gate.form == 0u) return -scale * softplus(raw + bias);
+    return gate.lower_bound * sigmoid(scale * (raw + bias));
+}
+
+float gate_beta(eb_kda_gate_arg gate, uint row, uint h) {
+    return sigmoid(PF32(row_of(gate.beta_raw, row)).v[h]);
+}
