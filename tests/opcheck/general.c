@@ -1,5 +1,5 @@
-/* general.c: the row-wise ops against float64: embed, linear, rms_norm, act_mul, attn_res_mix,
- * state_copy, rows_copy. sample and the MoE ops have files of their own.
+/* general.c: the row-wise ops against float64: embed, linear, rms_norm, act_mul, attn_res_mix.
+ * Copies, sample and the MoE ops have files of their own.
  *
  * Bounds. u = 2^-24 is half a unit in the last place of f32. A sum of n products is held to
  * (sqrt(n) + 8) u times the sum of their magnitudes: roundings of random sign grow like the root,
@@ -221,6 +221,32 @@ static void embed(void **state) {
     }
 }
 
+/* Rows that start at multiples of 16 bytes, and are longer than a few thousand threads take at
+ * once. */
+static void embed_long(void **state) {
+    const uint32_t vocab = 5, hidden = 2310;
+    const int32_t ids[] = {4, 0, 5, 2};
+    for (int i = 0; i < 3; i++) {
+        struct rig_weight w = rig_weight(dtypes[i], vocab, hidden, 2);
+        struct rig_mat out = rig_mat(4, hidden, 2);
+        ebro_embed_args a = {.size = sizeof a,
+                             .ids = rig_data(ids, sizeof ids).span,
+                             .n_rows = 4,
+                             .table = w.w,
+                             .out = out.m};
+        test_ok(eb_op_embed(&rig.s, &a, &rig.err), &rig.err);
+        rig_sync();
+        const float *got = rig_mat_get(&out);
+        for (uint32_t r = 0; r < 4; r++) {
+            for (uint32_t c = 0; c < hidden; c++) {
+                double want = r != 2 ? w.v[(uint32_t)ids[r] * hidden + c] : 0.0;
+                assert_true((double)got[r * hidden + c] == want);
+            }
+        }
+        rig_reset(state);
+    }
+}
+
 /* Every bit pattern of the two narrow types. */
 static void embed_patterns(void **state) {
     (void)state;
@@ -340,13 +366,15 @@ static void norm_extremes(void **state) {
 
 /* ---- act_mul ---------------------------------------------------------------------------- */
 
-static const float *act(int32_t kind, const float *gate, const float *up, uint32_t rows,
-                        uint32_t cols, uint32_t group, int place) {
-    struct rig_mat gm = rig_mat_from(gate, rows, cols / group, 2),
-                   um = rig_mat_from(up, rows, cols, 3),
+/* padding: of the gate's rows; up and out have 1 and 2 less. */
+static const float *act_padded(int32_t kind, const float *gate, const float *up, uint32_t rows,
+                               uint32_t cols, uint32_t group, int place, uint32_t padding) {
+    uint32_t less = padding % 4 != 0;
+    struct rig_mat gm = rig_mat_from(gate, rows, cols / group, padding),
+                   um = rig_mat_from(up, rows, cols, padding - less),
                    out = place == 1   ? um
                          : place == 2 ? gm
-                                      : rig_mat(rows, cols, 1);
+                                      : rig_mat(rows, cols, padding - 2 * less);
     ebro_act_mul_args a = {.size = sizeof a, .gate = gm.m, .up = um.m, .out = out.m};
     a.n_rows = rows;
     a.n_cols = cols;
@@ -357,6 +385,11 @@ static const float *act(int32_t kind, const float *gate, const float *up, uint32
     test_ok(eb_op_act_mul(&rig.s, &a, &rig.err), &rig.err);
     rig_sync();
     return rig_mat_get(&out);
+}
+
+static const float *act(int32_t kind, const float *gate, const float *up, uint32_t rows,
+                        uint32_t cols, uint32_t group, int place) {
+    return act_padded(kind, gate, up, rows, cols, group, place, 3);
 }
 
 static void act_random(void **state) {
@@ -374,6 +407,23 @@ static void act_random(void **state) {
                 rig_reset(state);
             }
         }
+    }
+}
+
+/* Rows that start at multiples of 16 bytes, long ones and many short ones. */
+static void act_long(void **state) {
+    static const uint32_t shapes[][3] = {{2, 4100, 1}, {300, 12, 1}, {70, 96, 24}};
+    for (uint32_t v = 0; v < 9; v++) {
+        uint32_t rows = shapes[v / 3][0], cols = shapes[v / 3][1], group = shapes[v / 3][2];
+        int32_t kind = (int32_t)(v % 3);
+        float *gate = rig_normal(rows * cols / group, 8), *up = rig_normal(rows * cols, 20);
+        const float *got = act_padded(kind, gate, up, rows, cols, group, (int)(v % 2), 4);
+        for (uint32_t i = 0; i < rows * cols; i++) {
+            double want = rig_act(kind, 4, 25, (double)gate[i / group], (double)up[i]);
+            test_le(fabs((double)got[i] - want), 24 * u * fabs(want) + 1e-38, "act %d %ux%u", kind,
+                    rows, cols);
+        }
+        rig_reset(state);
     }
 }
 
@@ -410,14 +460,15 @@ static void act_extremes(void **state) {
 
 /* ---- attn_res_mix ----------------------------------------------------------------------- */
 
-/* values [n][rows][cols]. in_place: out is source number in_place. */
+/* values [n][rows][cols]. in_place: out is source number in_place. step: of paddings. */
 static void check_mix(const float *values, uint32_t n, uint32_t rows, uint32_t cols,
                       const ebro_vec *norm_weight, const ebro_vec *proj, const double *w,
-                      const double *p, const double *ref, const double *ref_probs, int in_place) {
+                      const double *p, const double *ref, const double *ref_probs, int in_place,
+                      uint32_t step) {
     ebro_attn_res_mix_args a = {.size = sizeof a, .n_sources = n, .n_rows = rows, .n_cols = cols};
-    struct rig_mat out = rig_mat(rows, cols, 3), probs = rig_mat(rows, n, 2);
+    struct rig_mat out = rig_mat(rows, cols, 3 * step), probs = rig_mat(rows, n, 2);
     for (uint32_t s = 0; s < n; s++) {
-        struct rig_mat m = rig_mat_from(values + (uint64_t)s * rows * cols, rows, cols, s);
+        struct rig_mat m = rig_mat_from(values + (uint64_t)s * rows * cols, rows, cols, s * step);
         a.sources[s] = m.m;
         if (in_place == (int)s) out = m;
     }
@@ -479,8 +530,8 @@ static void mix_golden(void **state) {
         double *out = rig_keep(test_f64(test_tensor(g, "attn_res%u.out", n[i])));
         double *probs = rig_keep(test_f64(test_tensor(g, "attn_res%u.probs", n[i])));
         ebro_vec norm_weight = rig_vec_from(wf, 256), proj = rig_vec_from(pf, 256);
-        check_mix(values, n[i], 5, 256, &norm_weight, &proj, w, p, out, probs, -1);
-        check_mix(values, n[i], 5, 256, &norm_weight, &proj, w, p, out, probs, (int)n[i] - 1);
+        check_mix(values, n[i], 5, 256, &norm_weight, &proj, w, p, out, probs, -1, i % 2 ? 4 : 1);
+        check_mix(values, n[i], 5, 256, &norm_weight, &proj, w, p, out, probs, (int)n[i] - 1, 1);
         rig_reset(state);
     }
 }
@@ -492,65 +543,56 @@ static void mix_random(void **state) {
         ebro_vec norm_weight = rig_vec(dtypes[n % 3], cols, &w);
         ebro_vec proj = rig_vec(dtypes[(n + 1) % 3], cols, &p);
         check_mix(rig_normal(n * rows * cols, 2), n, rows, cols, &norm_weight, &proj, w, p, NULL,
-                  NULL, (int)rig_below(n));
+                  NULL, (int)rig_below(n), 1);
         rig_reset(state);
     }
 }
 
-/* ---- copies ----------------------------------------------------------------------------- */
-
-static void state_copy(void **state) {
+/* Long rows that start at multiples of 16 bytes, of a model's width. */
+static void mix_long(void **state) {
     (void)state;
-    const uint32_t n = 5, bytes = 1234;
-    uint8_t *data = rig_host(n, bytes);
-    uint64_t src[5], dst[5];
-    struct rig_buf to[5];
-    for (uint32_t i = 0; i < n * bytes; i++) data[i] = (uint8_t)test_u64(&rig.rng);
-    struct rig_buf from = rig_data(data, n * bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        to[i] = rig_buf(bytes);
-        uint32_t which = n - 1 - i; /* 3: a zero fill */
-        src[i] = which == 3 ? 0 : from.span.mem->address + from.span.offset + which * bytes;
-        dst[i] = to[i].span.mem->address + to[i].span.offset;
-    }
-    ebro_state_copy_args a = {.size = sizeof a,
-                              .src = rig_data(src, sizeof src).span,
-                              .dst = rig_data(dst, sizeof dst).span,
-                              .n = n,
-                              .bytes = bytes};
-    test_ok(eb_op_state_copy(&rig.s, &a, &rig.err), &rig.err);
-    rig_sync();
-    memset(data + 3 * bytes, 0, bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_memory_equal(rig_get(&to[i]), data + (n - 1 - i) * bytes, bytes);
-    }
+    const uint32_t n = 7, rows = 2, cols = 2308;
+    double *w = NULL, *p = NULL;
+    ebro_vec norm_weight = rig_vec(EBRO_BF16, cols, &w), proj = rig_vec(EBRO_F32, cols, &p);
+    check_mix(rig_normal(n * rows * cols, 2), n, rows, cols, &norm_weight, &proj, w, p, NULL, NULL,
+              3, 4);
 }
 
-static void rows_copy(void **state) {
+/* Sources whose squares do not fit f32, on either side: a score does not depend on its source's
+ * size, but for eps. */
+static void mix_extremes(void **state) {
     (void)state;
-    const uint32_t n = 6, src_stride = 40, dst_stride = 64, width = 33;
-    uint8_t *data = rig_host(n, src_stride), want[6 * 64];
-    for (uint32_t i = 0; i < n * src_stride; i++) data[i] = (uint8_t)test_u64(&rig.rng);
-    const int32_t from[6] = {5, -1, 0, 3, 3, 2}, to[6] = {1, 0, -7, 5, 4, 2};
-    struct rig_buf src = rig_data(data, n * src_stride);
-    for (uint32_t v = 0; v < 4; v++) {
-        struct rig_buf dst = rig_buf(n * dst_stride);
-        ebro_rows_copy_args a = {.size = sizeof a, .src = src.span, .dst = dst.span, .n = n};
-        a.src_stride_bytes = src_stride;
-        a.dst_stride_bytes = dst_stride;
-        a.row_bytes = width;
-        if (v & 1) a.src_rows = rig_data(from, sizeof from).span;
-        if (v & 2) a.dst_rows = rig_data(to, sizeof to).span;
-        test_ok(eb_op_rows_copy(&rig.s, &a, &rig.err), &rig.err);
+    enum { COLS = 40 };
+    static const float sizes[3] = {1.0f, 1e30f, 1e-30f};
+    float *values = rig_host(3 * COLS, sizeof *values);
+    double score = 0;
+    for (int c = 0; c < COLS; c++) {
+        for (int s = 0; s < 3; s++) values[s * COLS + c] = (float)(c % 5 - 1) * sizes[s];
+    }
+    /* x = -1, 0, 1, 2, 3 again and again: mean 1, mean square 3. */
+    score = COLS / sqrt(3.0) / 8;
+    float *w = rig_host(COLS, sizeof *w), *p = rig_host(COLS, sizeof *p);
+    for (int c = 0; c < COLS; c++) {
+        w[c] = 0.5f;
+        p[c] = 0.25f;
+    }
+    ebro_attn_res_mix_args a = {.size = sizeof a, .n_sources = 3, .n_rows = 1, .n_cols = COLS};
+    struct rig_mat out = rig_mat(1, COLS, 0), probs = rig_mat(1, 3, 0);
+    for (int s = 0; s < 3; s++) a.sources[s] = rig_mat_from(values + s * COLS, 1, COLS, 0).m;
+    a.norm_weight = rig_vec_from(w, COLS);
+    a.proj = rig_vec_from(p, COLS);
+    a.out = out.m;
+    a.probs = probs.m;
+    for (int eps = 0; eps < 2; eps++) {
+        a.eps = eps ? 1e-5f : 0.0f;
+        test_ok(eb_op_attn_res_mix(&rig.s, &a, &rig.err), &rig.err);
         rig_sync();
-        memset(want, 0xff, sizeof want);
-        for (uint32_t i = 0; i < n; i++) {
-            int32_t f = v & 1 ? from[i] : (int32_t)i, t = v & 2 ? to[i] : (int32_t)i;
-            for (uint32_t k = 0; t >= 0 && k < width; k++) {
-                want[(uint32_t)t * dst_stride + k] = f < 0 ? 0 : data[(uint32_t)f * src_stride + k];
-            }
-        }
-        assert_memory_equal(rig_get(&dst), want, sizeof want);
+        const float *got = rig_mat_get(&probs);
+        /* With eps, the smallest source's score is about 0. */
+        double last = eps ? 1.0 : exp(score), sum = 2 * exp(score) + last;
+        test_le(fabs((double)got[0] - exp(score) / sum), 1e-5, "of ordinary size, eps %d", eps);
+        test_le(fabs((double)got[1] - exp(score) / sum), 1e-5, "large, eps %d", eps);
+        test_le(fabs((double)got[2] - last / sum), 1e-5, "small, eps %d", eps);
     }
 }
 
@@ -558,9 +600,10 @@ int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(linear_shapes), CASE(linear_batches), CASE(linear_splits), CASE(linear_mxfp4_golden),
-        CASE(embed),         CASE(embed_patterns), CASE(norm_random),   CASE(norm_golden),
-        CASE(norm_extremes), CASE(act_random),     CASE(act_golden),    CASE(act_extremes),
-        CASE(mix_golden),    CASE(mix_random),     CASE(state_copy),    CASE(rows_copy),
+        CASE(embed),         CASE(embed_patterns), CASE(embed_long),    CASE(norm_random),
+        CASE(norm_golden),   CASE(norm_extremes),  CASE(act_random),    CASE(act_golden),
+        CASE(act_extremes),  CASE(act_long),       CASE(mix_golden),    CASE(mix_random),
+        CASE(mix_long),      CASE(mix_extremes),
     };
     return rig_run("opcheck/general", tests);
 }
