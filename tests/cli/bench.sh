@@ -92,8 +92,8 @@ result $? "mla: JSON"
 TMPDIR=$work run bench mem --quick -t 1
 [ $rc -eq 0 ] && [ ! -s "$err" ] &&
     [ "$(number '^(match (deep|wide)|blocks|step|rewind) +[0-9]+ +[0-9.]+ +[0-9]+$')" -eq 5 ] &&
-    [ "$(number '^(copy|disk write|disk read) +1 +[0-9.]+ +[0-9]+ +[0-9.]+$')" -eq 3 ] &&
-    [ "$(number '^(copy pages|save|load) +[0-9]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9]+%$')" -eq 3 ]
+    [ "$(number '^(copy|disk write|(disk|cached) read) +1 +[0-9.]+ +[0-9]+ +[0-9.]+$')" -eq 4 ] &&
+    [ "$(number '^(copy pages|save|(cached )?load) +[0-9]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9]+%$')" -eq 4 ]
 result $? "mem: a row for each thing"
 [ -z "$(find "$work" -name 'ebro-bench-*')" ]
 result $? "mem: leaves no file"
@@ -101,7 +101,7 @@ fails "mem: a model that is not there" 2 "no/such" bench mem --quick -t 1 -m no/
 
 run bench mem --quick -t 1 --json
 [ $rc -eq 0 ] && [ ! -s "$err" ] && [ "$(number '"schema": "ebro-bench-mem-1"')" -eq 1 ] &&
-    [ "$(number '"name": "')" -eq 11 ] && [ "$(number '"of_ceiling": ')" -eq 3 ]
+    [ "$(number '"name": "')" -eq 13 ] && [ "$(number '"of_ceiling": ')" -eq 4 ]
 result $? "mem: JSON"
 
 run bench kv --quick -t 1
