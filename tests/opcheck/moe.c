@@ -181,6 +181,21 @@ static void route_random(void **state) {
     }
 }
 
+/* More experts and more rows than a workgroup has threads. */
+static void route_large(void **state) {
+    (void)state;
+    struct routing q = {.rows = 301, .hidden = 40, .experts = 600, .top_k = 9, .scaling = 2};
+    q.renormalise = true;
+    q.x = rig_normal(q.rows * q.hidden, 0.3f);
+    float *bias = rig_host(q.experts, sizeof *bias);
+    for (uint32_t e = 0; e < q.experts; e++) bias[e] = test_uniform(&rig.rng, 0, 0.2f);
+    q.bias = bias;
+    struct rig_weight w = rig_weight(EBRO_BF16, q.experts, q.hidden, 0);
+    q.gate = w.w;
+    struct routed r = route(&q);
+    check_route(&q, w.v, &r);
+}
+
 /* NaN and infinite rows must not disturb the others, nor give ids out of range; forced ids out of
  * range weigh nothing and stand in no group. */
 static void route_broken(void **state) {
@@ -355,8 +370,8 @@ static void experts_splits(void **state) {
 int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
-        CASE(route_golden),   CASE(route_random),   CASE(route_broken),
-        CASE(experts_random), CASE(experts_splits),
+        CASE(route_golden), CASE(route_random),   CASE(route_broken),
+        CASE(route_large),  CASE(experts_random), CASE(experts_splits),
     };
     return rig_run("opcheck/moe", tests);
 }

@@ -160,6 +160,44 @@ static void random_rows(void **state) {
     assert_true(unsure_rows < drawn / 4);
 }
 
+/* Logits so close, or so far from one that is alone, that cuts fall among many that are nearly or
+ * exactly alike. */
+static void crowds(void **state) {
+    static const float temperatures[] = {1.0f, 1e-5f, 1e28f};
+    uint32_t unsure_rows = 0;
+    const uint32_t rows = 6, vocab = 9001;
+    for (uint32_t v = 0; v < 6; v++) {
+        float *logits = rig_host(rows * vocab, sizeof *logits);
+        ebro_sample_params p[6];
+        for (uint32_t i = 0; i < rows * vocab; i++) {
+            logits[i] = (v % 2 ? 1.0f : -0.001f) * (1.0f + (float)rig_below(3000) * 0x1p-23f);
+            /* One that is far below. */
+            if (v % 3 == 2 && i % vocab == 8000) logits[i] = -1e30f;
+        }
+        for (uint32_t r = 0; r < rows; r++) {
+            p[r] = (ebro_sample_params){.temperature = temperatures[v / 2],
+                                        .top_k = r % 2 ? 1 + rig_below(vocab) : 0,
+                                        .top_p = r % 3 ? test_uniform(&rig.rng, 0, 1) : 0.0f,
+                                        .seed = test_u64(&rig.rng),
+                                        .position = test_u64(&rig.rng)};
+        }
+        const int32_t *ids = sample(logits, rows, vocab, p);
+        struct choice *c = rig_host(vocab, sizeof *c);
+        for (uint32_t r = 0; r < rows; r++) {
+            bool unsure = false;
+            int32_t want = reference(logits + r * vocab, vocab, &p[r], c, &unsure);
+            unsure_rows += unsure;
+            if (ids[r] != want && !unsure) {
+                fail_msg("crowd %u t %g top_k %u top_p %g: id %d, not %d", v,
+                         (double)p[r].temperature, p[r].top_k, (double)p[r].top_p, ids[r], want);
+            }
+            assert_true(ids[r] >= 0 && ids[r] < (int32_t)vocab);
+        }
+        rig_reset(state);
+    }
+    assert_true(unsure_rows < 36 * 2 / 3);
+}
+
 /* Frequencies of 20,000 positions against the probabilities: chi square over the kept ids. */
 static void distribution(void **state) {
     (void)state;
@@ -228,7 +266,8 @@ static void large(void **state) {
 int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
-        CASE(greedy), CASE(not_finite), CASE(random_rows), CASE(distribution), CASE(large),
+        CASE(greedy), CASE(not_finite),   CASE(random_rows),
+        CASE(crowds), CASE(distribution), CASE(large),
     };
     return rig_run("opcheck/sample", tests);
 }
