@@ -20,12 +20,18 @@ run --version
 [ $rc -eq 0 ] && grep -Eq '^ebro [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$out" && [ ! -s "$err" ]
 result $? "version"
 
-for command in "" run chat inspect tokenize logits devices; do
+for command in "" run chat inspect tokenize logits devices bench "bench model" cache-sim; do
     # shellcheck disable=SC2086
     run $command --help
-    [ $rc -eq 0 ] && grep -q '^usage: ebro' "$out" && [ ! -s "$err" ]
+    [ $rc -eq 0 ] && grep -q '^usage: ebro' "$out" && [ ! -s "$err" ] && [ "$(wc -L <"$out")" -le 86 ]
     result $? "help ${command:-of the program}"
+    grep -o '\[EBRO_[A-Z_]*\]' "$out" >>"$work/variables"
 done
+tr -d '[]' <"$work/variables" | grep -v '^EBRO_\(BENCH\|SIM\)_' | sort -u >"$work/helped"
+grep -o '`EBRO_[A-Z_]*`' "$demo/../../README.md" | tr -d '`' | sort -u >"$work/written"
+comm -23 "$work/helped" "$work/written" >"$out"
+[ "$(wc -l <"$work/helped")" -gt 20 ] && [ ! -s "$out" ]
+result $? "README.md names every variable that help names"
 
 run devices
 [ $rc -eq 0 ] && grep -Eq '^CPU: .+ \([0-9]+ MiB, [0-9]+ MiB free\)$' "$out"
@@ -70,6 +76,10 @@ fails "context too small for the prompt" 1 "4 tokens do not fit into 3; -c N" ru
 EBRO_N=7x run run -p x
 [ $rc -eq 1 ] && grep -q 'EBRO_N: "7x"' "$err"
 result $? "environment variable that is wrong is named"
+
+run run -p "The whale is" -n 1
+[ $rc -eq 0 ] && grep -q ', generated 1 token, CPU' "$err"
+result $? "one token is not tokens"
 
 # ---- models that are none
 
