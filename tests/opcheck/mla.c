@@ -292,6 +292,24 @@ static void large_scores(void **state) {
     }
 }
 
+/* More heads and columns than anything takes at once; in the last call keys and values of so many
+ * heads that a backend which bounds its scratch takes the context in several goes. */
+static void wide(void **state) {
+    static const struct mla_shape shapes[] = {
+        {9, 36, 8, 136, 520, 0.1f}, {17, 20, 4, 8, 36, 0.2f}, {256, 16, 8, 240, 32, 0.2f}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        char what[64];
+        struct problem b = {.s = shapes[i]};
+        b.p = (struct seq_plan){.n_seqs = 2, .offsets = {0, 20, 30}};
+        b.context[0] = 540;
+        b.context[1] = 30;
+        snprintf(what, sizeof what, "%u heads, %u columns of values", b.s.n_heads, b.s.v_dim);
+        fill_problem(&b, 64, dtypes[i % 3], EBRO_F32, 1);
+        check_range(&b, mla_all, what);
+        rig_reset(state);
+    }
+}
+
 /* ---- splits ----------------------------------------------------------------------------- */
 
 /* mla_decode gives a row the same bytes alone and among others. */
@@ -328,7 +346,7 @@ int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(golden),       CASE(random_calls), CASE(every_context), CASE(merged),
-        CASE(nothing_seen), CASE(large_scores), CASE(decode_alone),
+        CASE(nothing_seen), CASE(large_scores), CASE(wide),          CASE(decode_alone),
     };
     return rig_run("opcheck/mla", tests);
 }
