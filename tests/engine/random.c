@@ -153,23 +153,17 @@ static void op_keep(struct world *w, struct live *l) {
         test_fails(st, EBRO_INVALID, &err, NULL);
 }
 
-static void op_forget(struct world *w, struct live *l) {
-    (void)l;
-    if (below(w, 4) == 0) ebro_engine_forget(w->e);
-}
-
 static void op_destroy(struct world *w, struct live *l) {
-    (void)w;
     ebro_seq_destroy(&l->s);
+    if (below(w, 8) == 0) ebro_engine_forget(w->e);
 }
 
 /* ---- operations that make a sequence: NULL where all places are taken ----------------------- */
 
 static struct live *place(struct world *w) {
-    for (uint32_t i = 0; i < N_SEQS; i++) {
-        if (w->live[i].s == NULL) return &w->live[i];
-    }
-    return NULL;
+    uint32_t i = 0;
+    while (i < N_SEQS && w->live[i].s != NULL) i++;
+    return i < N_SEQS ? &w->live[i] : NULL;
 }
 
 /* Begins like another chain, mostly. */
@@ -186,17 +180,13 @@ static void create(struct world *w, struct live *l) {
     if (below(w, 20) == 0) spell(w, w->past.ids, w->past.n);
 }
 
-static void copy_to(struct live *to, const struct live *from) {
-    memcpy(to->ids, from->ids, sizeof to->ids);
-    to->n = from->n;
-}
-
 static void op_fork(struct world *w, struct live *l) {
     ebro_error err;
     struct live *to = place(w);
     if (to == NULL) return;
     test_ok(ebro_seq_fork(l->s, &to->s, &err), &err);
-    copy_to(to, l);
+    memcpy(to->ids, l->ids, sizeof to->ids);
+    to->n = l->n;
 }
 
 static int32_t write_stream(void *user, const void *data, size_t bytes) {
@@ -231,7 +221,10 @@ static void op_move(struct world *w, struct live *l) {
     int32_t st = in_file ? ebro_seq_load(w->e, path, &to->s, NULL, &err)
                          : ebro_seq_import(w->e, read_stream, w, &to->s, NULL, &err);
     assert_true(!damaged || st != EBRO_OK);
-    if (!damaged && worked(w, st, &err)) copy_to(to, l);
+    if (!damaged && worked(w, st, &err)) {
+        memcpy(to->ids, l->ids, sizeof to->ids);
+        to->n = l->n;
+    }
 }
 
 /* ---- the check ---------------------------------------------------------------------------- */
@@ -241,13 +234,11 @@ static void finish(struct world *w, const struct live *l) {
     while (ebro_seq_pending(l->s) > 0) {
         if (step(w)) continue;
         uint32_t first = below(w, N_SEQS), i = 0;
-        for (; i < N_SEQS; i++) {
-            struct live *other = &w->live[(first + i) % N_SEQS];
-            if (other == l || other->s == NULL) continue;
-            op_destroy(w, other);
-            break;
-        }
+        struct live *other = &w->live[first];
+        while (i < N_SEQS && (other == l || other->s == NULL))
+            other = &w->live[(first + ++i) % N_SEQS];
         assert_true(i < N_SEQS); /* alone it must fit */
+        ebro_seq_destroy(&other->s);
     }
 }
 
@@ -281,8 +272,8 @@ static void check(struct world *w, struct live *l, bool strict) {
 /* ---- the tests ---------------------------------------------------------------------------- */
 
 static void (*const operations[])(struct world *, struct live *) = {
-    op_append, op_append, op_append, op_step,    op_step, op_step, op_step, op_rewind,
-    op_keep,   op_keep,   op_forget, op_destroy, op_fork, op_move, op_move};
+    op_append, op_append, op_append, op_step,    op_step, op_step, op_step,
+    op_rewind, op_keep,   op_keep,   op_destroy, op_fork, op_move, op_move};
 
 /* n_full: full sequences that memory is for. */
 static void open_engines(struct world *w, const ebro_engine_options *o, uint32_t n_full) {
