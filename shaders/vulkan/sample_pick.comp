@@ -29,28 +29,41 @@ bool is_kept(float logit, uint id) {
 
 /* ---- running sums ----------------------------------------------------------------------- */
 
-shared uvec2 sums[1024];
-shared uvec4 found; /* who, sum before it */
+#define BLOCK 32u /* a workgroup has as many threads or more, and at most 32 blocks */
+
+shared uvec2 sums[1024 + 1024 / BLOCK], block_sums[1024 / BLOCK];
+
+/* One place in BLOCK stays free, so that the blocks' first ones lie in different banks. */
+uint place_of(uint thread) {
+    return thread + thread / BLOCK;
+}
 
 /* Where the running sum over threads reaches `goal`, which is not 0: the thread, the last one where
  * none does; and the sum before it. Called by all threads; all get the result. */
 uvec4 reach(uvec2 x, uvec2 goal) {
     barrier();
-    sums[THREAD] = x;
+    sums[place_of(THREAD)] = x;
     barrier();
-    uvec2 own = x;
-    for (uint n = 1u; n < THREADS; n *= 2u) {
-        uvec2 y = THREAD >= n ? sums[THREAD - n] : uvec2(0u);
-        barrier();
-        x = plus(x, y);
-        sums[THREAD] = x;
-        barrier();
+    if (THREAD < THREADS / BLOCK) {
+        uvec2 sum = uvec2(0u);
+        for (uint i = 0u; i < BLOCK; i++) sum = plus(sum, sums[place_of(THREAD * BLOCK + i)]);
+        block_sums[THREAD] = sum;
     }
-    uvec2 before = minus64(x, own);
-    bool reached = !less64(x, goal) || THREAD == THREADS - 1u;
-    if (less64(before, goal) && reached) found = uvec4(THREAD, 0u, before);
     barrier();
-    return found;
+    uvec2 before = uvec2(0u);
+    uint block = 0u;
+    for (; block + 1u < THREADS / BLOCK; block++) {
+        uvec2 next = plus(before, block_sums[block]);
+        if (!less64(next, goal)) break;
+        before = next;
+    }
+    uint thread = block * BLOCK;
+    for (; thread + 1u < (block + 1u) * BLOCK; thread++) {
+        uvec2 next = plus(before, sums[place_of(thread)]);
+        if (!less64(next, goal)) break;
+        before = next;
+    }
+    return uvec4(thread, 0u, before);
 }
 
 /* ---- a choice by id --------------------------------------------------------------------- */
