@@ -25,11 +25,19 @@ uint64_t vk_scratch_moe_route(const ebro_dev *dev, const ebro_moe_route_args *a)
     return vk_div_up(logits_bytes(a), 256) * 256 + vk_scratch_linear(dev, &args);
 }
 
+/* Whether the choice groups its pairs itself. */
+static bool is_short(const ebro_moe_route_args *a) {
+    return a->n_rows == 1 && a->top_k <= EB_ROUTE_SHORT;
+}
+
 static int32_t select_experts(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
+    uint64_t n_pairs = (uint64_t)a->n_rows * a->top_k;
     const struct eb_route_args args = {.logits = vk_span(a->scratch),
                                        .bias = vk_vec(&a->bias),
                                        .ids = vk_mat(&a->ids),
                                        .weights = vk_mat(&a->weights),
+                                       .offsets = is_short(a) ? vk_span(a->offsets) : 0,
+                                       .pairs = is_short(a) ? vk_span(a->pairs) : 0,
                                        .n_experts = a->n_experts,
                                        .top_k = a->top_k,
                                        .scaling = a->scaling,
@@ -49,6 +57,10 @@ static int32_t select_experts(ebro_stream *s, const ebro_moe_route_args *a, ebro
         vk_writes_mat(&l, &a->ids, a->n_rows, a->top_k);
     }
     vk_writes_mat(&l, &a->weights, a->n_rows, a->top_k);
+    if (is_short(a)) {
+        vk_writes_span(&l, a->offsets, ((uint64_t)a->n_experts + 1) * sizeof(int32_t));
+        vk_writes_span(&l, a->pairs, n_pairs * sizeof(int32_t));
+    }
     return vk_launch(s, &l, err);
 }
 
@@ -77,5 +89,6 @@ int32_t vk_moe_route(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *e
         (ebro_span){a->scratch.mem, a->scratch.offset + vk_div_up(logits_bytes(a), 256) * 256};
     int32_t st = vk_linear(s, &args, err);
     if (st == EBRO_OK) st = select_experts(s, a, err);
-    return st == EBRO_OK ? group_pairs(s, a, err) : st;
+    if (st == EBRO_OK && !is_short(a)) st = group_pairs(s, a, err);
+    return st;
 }

@@ -1,6 +1,7 @@
 #version 450
 /* route_select: a row's experts and their weights. One workgroup per row; the best expert is taken
- * top_k times, each the best of those that rank below the last one, so that nothing is marked. */
+ * top_k times, each the best of those that rank below the last one, so that nothing is marked. A row
+ * that is alone is grouped by expert at once. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_REDUCE
 #define EB_ORDER_REDUCE
@@ -46,6 +47,28 @@ float weight(uint e) {
     return A.biased_weights != 0u ? biased_score(e) : score(e);
 }
 
+shared uint chosen[EB_ROUTE_SHORT];
+
+/* offsets and pairs of one row. */
+void group_row(uvec2 ids) {
+    barrier();
+    for (uint k = THREAD; k < A.top_k; k += THREADS) chosen[k] = PU32(ids).v[k];
+    barrier();
+    for (uint e = THREAD; e <= A.n_experts; e += THREADS) {
+        uint before = 0u;
+        for (uint k = 0u; k < A.top_k; k++) before += uint(chosen[k] < e);
+        PU32(A.offsets).v[e] = before;
+    }
+    for (uint k = THREAD; k < A.top_k; k += THREADS) {
+        uint place = 0u, own = chosen[k];
+        if (own >= A.n_experts) continue;
+        for (uint j = 0u; j < A.top_k; j++) {
+            place += uint(chosen[j] < own || (chosen[j] == own && j < k));
+        }
+        PU32(A.pairs).v[place] = k;
+    }
+}
+
 void main() {
     if (GROUP >= push.n_groups) return;
     logits = row_of(eb_mat_arg(A.logits, A.n_experts, F32), GROUP);
@@ -58,4 +81,5 @@ void main() {
     for (uint k = THREAD; k < A.top_k; k += THREADS) {
         PF32(weights).v[k] = weight(PU32(ids).v[k]) * factor;
     }
+    if (!absent(A.offsets)) group_row(ids);
 }

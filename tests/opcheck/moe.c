@@ -225,6 +225,10 @@ static void route_broken(void **state) {
     check_groups(&q, &r);
     assert_true(r.weights[1] == 0 && r.weights[2] == 0 && r.weights[4] == 0);
     test_le(fabs((double)r.weights[0] + (double)r.weights[3] - 1), 1e-6, "what is left sums to 1");
+    q.rows = 1;
+    r = route(&q);
+    check_groups(&q, &r);
+    assert_int_equal(r.offsets[9], 2);
 }
 
 /* ---- experts ---------------------------------------------------------------------------- */
