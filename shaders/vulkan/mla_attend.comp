@@ -32,17 +32,33 @@ uint seen;                   /* tokens that the first of them sees */
 uint stop;                   /* one past the last token of this launch that any of them sees */
 uint nope_quads, rope_quads;
 bool q_aligned;
+uvec2 query;                 /* of the first row and the head */
 uvec2 keys, ropes, values;   /* of the head, or of the sequence */
 
 vec4 held_q[4], held_k[2];
 float scores[4][4]; /* rows r0 + 16 i, tokens t0 + 8 j */
 vec4 sums[8][2];    /* rows 8 r1 + r, quads c0 + 16 v of the block */
 
-vec4 query_quad(uvec2 at, uint quad) {
+/* Of row r, where the two parts of a query need not be whole quads. */
+vec4 odd_query_quad(uint r, uint quad) {
     bool in_rope = quad >= nope_quads;
     uint skipped = in_rope ? nope_quads : 0u;
+    uvec2 at = plus_mul(query, r, A.q.stride * 4u);
     at = plus(at, in_rope ? A.nope_dim * 4u : 0u);
-    return load_quad(at, (quad - skipped) * 4u, in_rope ? A.rope_dim : A.nope_dim, F32, q_aligned);
+    return load_quad(at, (quad - skipped) * 4u, in_rope ? A.rope_dim : A.nope_dim, F32, false);
+}
+
+void load_queries(uint quad, bool aligned) {
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uint r = THREAD / CHUNK + 16u * i;
+        held_q[i] = vec4(0.0);
+        if (aligned) {
+            uint at = r * (A.q.stride / 4u) + quad;
+            if (r < m && quad < nope_quads + rope_quads) held_q[i] = PVec4(query).v[at];
+        } else {
+            if (r < m) held_q[i] = odd_query_quad(r, quad);
+        }
+    }
 }
 
 /* Of token `slot` of the launch. */
@@ -59,13 +75,10 @@ vec4 key_quad(uint slot, uint quad) {
 
 void load_chunk(uint chunk, uint tile, uint n) {
     uint quad = chunk * CHUNK + THREAD % CHUNK;
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uint r = THREAD / CHUNK + 16u * i;
-        held_q[i] = vec4(0.0);
-        if (r < m) {
-            uint c = head * (A.nope_dim + A.rope_dim);
-            held_q[i] = query_quad(plus(row_of(A.q, first_row + r), c * 4u), quad);
-        }
+    if (q_aligned) {
+        load_queries(quad, true);
+    } else {
+        load_queries(quad, false);
     }
     [[unroll]] for (uint i = 0u; i < 2u; i++) {
         uint t = THREAD / CHUNK + 16u * i;
@@ -132,20 +145,38 @@ void scale_sums(uint r1) {
     }
 }
 
-/* n_quads: of a token's values; c0 of them lie before the thread's. */
-void add_values(uint r1, uint first_token, uint n, uint c0, uint n_quads) {
-    for (uint t = 0u; t < n; t++) {
-        vec4 x[2];
-        uint at = (first_token + t) * n_quads + c0;
-        [[unroll]] for (uint v = 0u; v < V_QUADS; v++) {
-            x[v] = c0 + 16u * v < n_quads ? PVec4(values).v[at + 16u * v] : vec4(0.0);
-        }
-        [[unroll]] for (uint i = 0u; i < 2u; i++) {
-            vec4 p = pool[t * P_ROW + 2u * r1 + i];
-            [[unroll]] for (uint k = 0u; k < 4u; k++) {
-                [[unroll]] for (uint v = 0u; v < V_QUADS; v++) sums[4u * i + k][v] += p[k] * x[v];
+vec4 values_of[4][2]; /* of four tokens, whose loads are under way together */
+
+/* Of token `slot` of the launch; c0 of its n_quads lie before the thread's. */
+void load_values(uint which, uint slot, uint c0, uint n_quads) {
+    uint at = slot * n_quads + c0;
+    [[unroll]] for (uint v = 0u; v < V_QUADS; v++) {
+        values_of[which][v] = vec4(0.0);
+        if (c0 + 16u * v < n_quads) values_of[which][v] = PVec4(values).v[at + 16u * v];
+    }
+}
+
+void add_token(uint which, uint t, uint r1) {
+    [[unroll]] for (uint i = 0u; i < 2u; i++) {
+        vec4 p = pool[t * P_ROW + 2u * r1 + i];
+        [[unroll]] for (uint k = 0u; k < 4u; k++) {
+            [[unroll]] for (uint v = 0u; v < V_QUADS; v++) {
+                sums[4u * i + k][v] += p[k] * values_of[which][v];
             }
         }
+    }
+}
+
+/* Of n tokens from `slot` of the launch on. */
+void add_values(uint r1, uint slot, uint n, uint c0, uint n_quads) {
+    uint t = 0u;
+    for (; t + 4u <= n; t += 4u) {
+        [[unroll]] for (uint u = 0u; u < 4u; u++) load_values(u, slot + t + u, c0, n_quads);
+        [[unroll]] for (uint u = 0u; u < 4u; u++) add_token(u, t + u, r1);
+    }
+    for (; t < n; t++) {
+        load_values(0u, slot + t, c0, n_quads);
+        add_token(0u, t, r1);
     }
 }
 
@@ -195,6 +226,7 @@ void main() {
 
     nope_quads = (A.nope_dim + 3u) / 4u;
     rope_quads = (A.rope_dim + 3u) / 4u;
+    query = plus(row_of(A.q, first_row), head * (A.nope_dim + A.rope_dim) * 4u);
     q_aligned = quads_aligned(A.q.at, F32) && (A.q.stride | A.nope_dim | A.rope_dim) % 4u == 0u;
     bool aligned = quads_aligned(A.dst.at, F32) && (A.dst.stride | A.v_dim) % 4u == 0u;
     uint first = (slot * A.n_heads + head) * A.n_tokens;
