@@ -185,15 +185,16 @@ static void full_disk(void **state) {
 
 /* ---- killed -------------------------------------------------------------------------------- */
 
-/* The child: saves one of two sequences after the other, for ever. */
-static int save_for_ever(const char *path) {
+/* The child: saves one of two sequences after the other, for ever; the first has so many tokens. */
+static int save_for_ever(const char *path, const char *first) {
     static struct rig r;
     rig_open(&r);
     ebro_seq *s[2] = {make(&r, 20), make(&r, 21)};
+    int skip = strcmp(first, "21") == 0;
     ebro_error err;
     if (write(STDOUT_FILENO, "r", 1) != 1) return 1;
     for (int i = 0;; i++) {
-        if (ebro_seq_save(s[i % 2], path, NULL, NULL, &err) != EBRO_OK) return 1;
+        if (ebro_seq_save(s[(i + skip) % 2], path, NULL, NULL, &err) != EBRO_OK) return 1;
     }
 }
 
@@ -202,8 +203,8 @@ static void sleep_micros(long n) {
     nanosleep(&t, NULL);
 }
 
-/* Starts a child, waits until it saves, and kills it a random time later. */
-static void kill_one(const struct rig *r, struct test_rng *rng) {
+/* Starts a child, waits until it saves, and kills it so much later. */
+static void kill_one(const struct rig *r, const char *first, long micros) {
     int ready[2];
     char byte;
     assert_int_equal(pipe(ready), 0);
@@ -213,19 +214,28 @@ static void kill_one(const struct rig *r, struct test_rng *rng) {
         dup2(ready[1], STDOUT_FILENO);
         close(ready[0]);
         close(ready[1]);
-        execl("/proc/self/exe", "session_files", "save", r->path, (char *)NULL);
+        execl("/proc/self/exe", "session_files", "save", r->path, first, (char *)NULL);
         _exit(127);
     }
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     close(ready[0]);
-    enum { MOST_MICROS = 4000 };
-    sleep_micros((long)(test_u64(rng) % MOST_MICROS));
+    sleep_micros(micros);
     int status = 0;
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     /* A child that ended by itself would have saved nothing. */
     assert_true(WIFSIGNALED(status));
+}
+
+/* How long a save takes here: the mean of a few. */
+static long micros_to_save(const struct rig *r, const ebro_seq *s) {
+    enum { TIMES = 8 };
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < TIMES; i++) save(s, r->path);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    return ((b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000) / TIMES;
 }
 
 static void killed(void **state) {
@@ -236,26 +246,31 @@ static void killed(void **state) {
 #else
     enum { KILLS = 1000 };
 #endif
-    uint32_t ends[2] = {0};
+    enum { LEAST = 1000, MOST = 50000 };
+    uint32_t n = 20, n_changed = 0;
     size_t half_written = 0;
-    ebro_seq *s = make(r, 20);
-    save(s, r->path);
+    ebro_seq *s = make(r, n);
+    long micros = 3 * micros_to_save(r, s) / 2;
     ebro_seq_destroy(&s);
+    if (micros < LEAST) micros = LEAST;
+    if (micros > MOST) micros = MOST;
+    /* At any moment of the first save, or of the one after it. */
     for (int i = 0; i < KILLS; i++) {
-        kill_one(r, &rng);
-        uint32_t n = load(r, r->path);
-        assert_in_range(n, 20, 21);
-        ends[n - 20]++;
+        kill_one(r, n == 20 ? "21" : "20", (long)(test_u64(&rng) % (uint64_t)micros));
+        uint32_t now = load(r, r->path);
+        assert_in_range(now, 20, 21);
+        n_changed += now != n;
+        n = now;
         half_written += leftovers(r);
     }
-    print_message("%d kills: %zu in the middle of a file, %u old and %u new ones\n", KILLS,
-                  half_written, ends[0], ends[1]);
-    /* The moments were worth trying: some hit a file that was not whole yet. */
-    assert_true(half_written > KILLS / 20);
+    print_message("%d kills within %ld us: %zu in the middle of a file, %u after it\n", KILLS,
+                  micros, half_written, n_changed);
+    /* The moments were worth trying: some hit a file that was not whole yet, some one that was. */
+    assert_true(half_written > KILLS / 20 && n_changed > KILLS / 100);
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "save") == 0) return save_for_ever(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "save") == 0) return save_for_ever(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(refusals),
                                        cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
     return cmocka_run_group_tests_name("engine/session_files", tests, set_up, tear_down);
