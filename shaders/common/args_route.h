@@ -4,14 +4,14 @@
 
 #include "common/args.h"
 
+/* Choices up to which a row that is alone is grouped where it is chosen. */
 #define EB_ROUTE_SHORT 64
 
 struct eb_route_args {
     eb_addr logits; /* [n_rows][n_experts], dense */
     EB_T(eb_vec_arg) bias;
     EB_T(eb_mat_arg) ids, weights;
-    eb_addr offsets,
-        pairs; /* of a single row, at most EB_ROUTE_SHORT choices; absent: not wanted */
+    eb_addr offsets, pairs; /* of a row that is alone; else absent */
     eb_u32 n_experts, top_k;
     eb_f32 scaling;
     eb_u32 renormalise, biased_weights;

@@ -2,8 +2,8 @@
  * belong to the range whole. Words that belong to it in part are changed by atomics, so that two
  * ranges may share a word. */
 
-/* The part of chunk number `chunk` (of chunk_bytes, a multiple of 16, cut from the aligned unit that
- * holds `at` on) which lies in [at, at + bytes): from .x to .y, relative to the chunk. */
+/* The part of chunk number `chunk` (of chunk_bytes, a multiple of 16, cut from the aligned unit
+ * that holds `at` on) which lies in [at, at + bytes): from .x to .y, relative to the chunk. */
 uvec2 chunk_part(uvec2 at, uvec2 bytes, uint chunk, uint chunk_bytes) {
     uint high, low, borrow, first = at.x & 15u;
     umulExtended(chunk, chunk_bytes, high, low);
@@ -32,7 +32,7 @@ void store_unit(uvec2 at, uvec4 v, uint first, uint end) {
     }
 }
 
-/* The 16 bytes at src, of which only [first, end) may be read, and the aligned words around them. */
+/* The 16 bytes at src, of which only [first, end), and the aligned words around, may be read. */
 uvec4 load_unit(uvec2 src, uint first, uint end) {
     if ((src.x & 15u) == 0u && first == 0u && end == 16u) return PUvec4(src).v[0];
     uint skip = src.x & 3u, word[5];

@@ -1,5 +1,5 @@
 #version 450
-/* copy: rows of bytes by number or by address: rows_copy, state_copy, and copies inside the device. */
+/* copy: rows of bytes, by number (rows_copy) or by address (state_copy). */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_copy_args
 #include "common/args_copy.h"

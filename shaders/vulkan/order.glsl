@@ -1,4 +1,4 @@
-/* order.glsl: total orders over floats, for choices whose ties must fall the same way everywhere. */
+/* order.glsl: total orders over floats, for choices whose ties fall the same way everywhere. */
 
 /* Rises with x; 0 and -0 are alike, NaN is below all numbers and the only 0. */
 uint order_key(float x) {

@@ -56,8 +56,8 @@ uvec2 source_row(uint i) {
     return row_of(A.sources[min(i, A.n_sources - 1u)], GROUP);
 }
 
-/* Of sources first .. first + 3 divided by `scale`: dot products with norm_weight * proj, and sums of
- * squares. */
+/* Of sources first .. first + 3 divided by `scale`: dot products with norm_weight * proj, and sums
+ * of squares. */
 void sums(uint first, vec4 scale, out vec4 dots, out vec4 squares) {
     uvec2 rows[4];
     [[unroll]] for (uint s = 0u; s < 4u; s++) rows[s] = source_row(first + s);
@@ -90,9 +90,9 @@ vec4 scales(uint first) {
 vec4 scores(uint first) {
     vec4 dots, squares, scale = vec4(1.0);
     sums(first, scale, dots, squares);
-    bvec4 fits = bvec4(uvec4(lessThan(abs(dots), vec4(1e38))) & uvec4(lessThan(squares, vec4(1e38))) &
-                       uvec4(greaterThan(squares, vec4(1e-20))));
-    if (!all(fits)) {
+    bool fits = all(lessThan(abs(dots), vec4(1e38))) && all(lessThan(squares, vec4(1e38))) &&
+                all(greaterThan(squares, vec4(1e-20)));
+    if (!fits) {
         scale = scales(first);
         sums(first, scale, dots, squares);
     }

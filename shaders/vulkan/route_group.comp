@@ -1,7 +1,8 @@
 #version 450
-/* route_group: the pairs of one expert, rising, behind those of the experts before it. One workgroup
- * per expert, and one for the end. A thread goes through neighbouring rows, so that its pairs lie
- * side by side; nothing depends on which thread is first. Ids out of range stand in no group. */
+/* route_group: the pairs of one expert, rising, behind those of the experts before it. One
+ * workgroup per expert, and one for the end. A thread goes through neighbouring rows, so that its
+ * pairs lie side by side; nothing depends on which thread is first. Ids out of range stand in no
+ * group. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_route_group_args
 #include "common/args_route.h"

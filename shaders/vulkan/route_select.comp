@@ -1,7 +1,7 @@
 #version 450
 /* route_select: a row's experts and their weights. One workgroup per row; the best expert is taken
- * top_k times, each the best of those that rank below the last one, so that nothing is marked. A row
- * that is alone is grouped by expert at once. */
+ * top_k times, each the best of those that rank below the last one, so that nothing is marked. A
+ * row that is alone is grouped by expert at once. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_REDUCE
 #define EB_ORDER_REDUCE

@@ -11,8 +11,8 @@ bool row_place(uint lanes, uint n_chunks, uint n_rows, uint n_cols, out uint row
     return row < n_rows && col < n_cols;
 }
 
-/* Elements i .. i + 3 of a row of n, zeros behind its end. i is a multiple of 4; wide: the row starts
- * at a multiple of four elements. */
+/* Elements i .. i + 3 of a row of n, zeros behind its end. i is a multiple of 4; wide: the row
+ * starts at a multiple of four elements. */
 vec4 load4(uvec2 at, uint i, uint n, uint dtype, bool wide) {
     if (wide && i + 4u <= n) {
         if (dtype == F32) return PVec4(at).v[i / 4u];

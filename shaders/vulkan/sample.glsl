@@ -23,7 +23,8 @@ uvec2 times64(uvec2 a, uvec2 b) {
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-#define PARAM_WORDS 8u /* of an ebro_sample_params: temperature, top_p, min_p, top_k, seed, position */
+/* Of an ebro_sample_params: temperature, top_p, min_p, top_k, seed, position. */
+#define PARAM_WORDS 8u
 
 struct Row {
     uint row;
@@ -109,8 +110,8 @@ uvec2 fixed_point(float p) {
 /* The bin of a logit, from 0 for the largest on: it rises as logits fall. Beyond the last one
  * nothing has a probability left. */
 uint bin_of(Row r, Range g, float logit) {
-    precise float reach = clamp(min(28.0 * temperature(r), g.largest - order_value(g.low_key)), 1e-30,
-                                3e38);
+    precise float reach = min(28.0 * temperature(r), g.largest - order_value(g.low_key));
+    reach = clamp(reach, 1e-30, 3e38);
     precise float bin = (g.largest - logit) * (float(EB_SAMPLE_BINS) / reach);
     return uint(min(bin, float(EB_SAMPLE_BINS - 1)));
 }
@@ -120,7 +121,9 @@ uint bin_of(Row r, Range g, float logit) {
 shared uint bins[3][EB_SAMPLE_BINS]; /* how many; low and high words of the sum */
 
 void clear_bins() {
-    for (uint b = THREAD; b < EB_SAMPLE_BINS; b += THREADS) bins[0][b] = bins[1][b] = bins[2][b] = 0u;
+    for (uint b = THREAD; b < EB_SAMPLE_BINS; b += THREADS) {
+        bins[0][b] = bins[1][b] = bins[2][b] = 0u;
+    }
     barrier();
 }
 

@@ -1,6 +1,6 @@
 #version 450
 /* sample_parts: a row's adjustments, and the largest and smallest logit of each of its parts. One
- * workgroup per row and part. A thread keeps to its own elements, so that it reads what it wrote. */
+ * workgroup per row and part. A thread keeps to its own elements: it reads what it wrote. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ORDER_REDUCE
 #define EB_ARGS eb_sample_args

@@ -3,9 +3,9 @@
  * row.
  *
  * The cut of top_k and top_p is a place in the order (logit, falling; id, rising). It is looked for
- * bin by bin: which bin holds it follows from the sums; that bin's keys are cut into bins again, until
- * one is kept whole or holds a single key; then the ids decide. The draw is a running sum over ids:
- * over parts, then inside of one. */
+ * bin by bin: which bin holds it follows from the sums; that bin's keys are cut into bins again,
+ * until one is kept whole or holds a single key; then the ids decide. The draw is a running sum
+ * over ids: over parts, then inside of one. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ORDER_REDUCE
 #define EB_ARGS eb_sample_args
@@ -231,7 +231,8 @@ void bin_keys(uint low, uint high, uint width) {
     barrier();
 }
 
-/* How many of a single key's probability make up `goal`: at most vocab, of which 64 bits hold the sum. */
+/* How many of a single key's probability make up `goal`: at most vocab, of which 64 bits hold the
+ * sum. */
 uint times(uvec2 one, uvec2 goal) {
     uint n = 0u;
     for (uint bit = 1u << findMSB(A.vocab); bit != 0u; bit >>= 1u) {
@@ -240,8 +241,8 @@ uint times(uvec2 one, uvec2 goal) {
     return n + 1u;
 }
 
-/* Sets the cut behind the place where the running sum, of numbers or of probabilities, reaches goal,
- * from the best on. Returns the probability that is kept. */
+/* Sets the cut behind the place where the running sum, of numbers or of probabilities, reaches
+ * goal, from the best on. Returns the probability that is kept. */
 uvec2 find_cut(bool by_count, uvec2 goal) {
     load_bins();
     uint b = find_bin(by_count, goal);
