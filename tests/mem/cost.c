@@ -43,7 +43,8 @@ static void learns(void **state) {
              * that at the ends, and more where pauses come together. */
             eb_cost_open(&c, 0.0, 0.0);
             read_prompts(&c, &rng, 60, token, depth, 0.1, 0.05);
-            for (double t = 1000.0; t <= 8000.0; t *= 2.0) {
+            for (int n = 1; n <= 8; n *= 2) {
+                double t = 1000.0 * n;
                 double got = c.token + c.depth * t;
                 test_le(fabs(got / (token + depth * t) - 1.0), 0.5, "noisy at %g", t);
             }

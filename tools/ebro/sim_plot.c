@@ -28,6 +28,7 @@ static const char head[] =
 struct scale {
     double low, high; /* log2 of the budgets */
     double step, top; /* tokens a tick; of the highest */
+    int n_ticks;      /* above 0 */
 };
 
 static uint64_t recomputed(const struct eb_sim_row *r) {
@@ -61,7 +62,8 @@ static struct scale make_scale(const struct eb_sim_table *t) {
         s.high += 1.0;
     }
     s.step = nice_step(most);
-    s.top = s.step * fmax(1.0, ceil(most / s.step));
+    s.n_ticks = (int)fmax(1.0, ceil(most / s.step));
+    s.top = s.step * s.n_ticks;
     return s;
 }
 
@@ -85,8 +87,9 @@ static void tokens_text(double tokens, char *out, size_t capacity) {
 }
 
 static void draw_axes(FILE *f, const struct eb_sim_table *t, const struct scale *s) {
-    for (double v = 0.0; v <= s->top * (1.0 + 1e-9); v += s->step) {
+    for (int i = 0; i <= s->n_ticks; i++) {
         char text[32];
+        double v = s->step * i;
         tokens_text(v, text, sizeof text);
         fprintf(f, "<path class=\"rule\" d=\"M%d %.1fH%d\"/>", LEFT, at_y(s, v), WIDTH - RIGHT);
         fprintf(f, "<text class=\"e\" x=\"%d\" y=\"%.1f\">%s</text>\n", LEFT - 8, at_y(s, v) + 4.5,
