@@ -2,7 +2,10 @@
 #include "backends/vulkan/vulkan.h"
 #include "shaders/common/args_route.h"
 
-enum { GROUP_THREADS = 128 };
+enum {
+    GROUP_THREADS = 128,
+    MOST_HELD = 8 /* keys that a thread of route_select can hold */
+};
 
 static uint64_t logits_bytes(const ebro_moe_route_args *a) {
     return (uint64_t)a->n_rows * a->n_experts * sizeof(float);
@@ -49,6 +52,9 @@ static int32_t select_experts(ebro_stream *s, const ebro_moe_route_args *a, ebro
                           .groups = a->n_rows,
                           .work = (uint64_t)a->n_rows * a->n_experts * 64};
     l.threads = vk_threads(vk_stream_device(s), a->n_experts > 256 ? 256 : 64);
+    uint64_t held = vk_div_up(a->n_experts, l.threads);
+    l.specs[0] = held < MOST_HELD ? (uint32_t)held : MOST_HELD;
+    l.n_specs = 1;
     vk_reads_span(&l, a->scratch, logits_bytes(a));
     vk_reads_vec(&l, &a->bias, a->n_experts);
     if (a->forced) {

@@ -21,20 +21,30 @@ bool ranks_above(uvec2 a, uvec2 b) {
 #ifdef EB_ORDER_REDUCE
 shared uvec2 order_parts[256];
 
-/* The best candidate of the workgroup, at most 256 parts. Called by all threads; all get it. */
+/* The best candidate of the workgroup. Called by all threads; all get it. */
+#ifdef EB_SUBGROUP
+uvec2 subgroup_best(uvec2 x) {
+    uint key = subgroupMax(x.x);
+    return uvec2(key, subgroupMax(x.x == key ? x.y : 0u));
+}
+
 uvec2 group_best(uvec2 x) {
     barrier();
-#ifdef EB_SUBGROUP
-    uint key = subgroupMax(x.x);
-    x = uvec2(key, subgroupMax(x.x == key ? x.y : 0u));
+    x = subgroup_best(x);
     if (subgroupElect()) order_parts[gl_SubgroupID] = x;
-    uint n_parts = THREADS / SUBGROUP;
-#else
-    order_parts[THREAD] = x;
-    uint n_parts = THREADS;
-#endif
     barrier();
-    for (uint n = n_parts / 2u; n > 0u; n /= 2u) {
+    x = uvec2(0u);
+    for (uint i = gl_SubgroupInvocationID; i < THREADS / SUBGROUP; i += SUBGROUP) {
+        if (ranks_above(order_parts[i], x)) x = order_parts[i];
+    }
+    return subgroup_best(x);
+}
+#else
+uvec2 group_best(uvec2 x) {
+    barrier();
+    order_parts[THREAD] = x;
+    barrier();
+    for (uint n = THREADS / 2u; n > 0u; n /= 2u) {
         if (THREAD < n && ranks_above(order_parts[THREAD + n], order_parts[THREAD])) {
             order_parts[THREAD] = order_parts[THREAD + n];
         }
@@ -42,4 +52,5 @@ uvec2 group_best(uvec2 x) {
     }
     return order_parts[0];
 }
+#endif
 #endif

@@ -16,32 +16,39 @@
 
 shared vec4 parts[512];
 
-#ifdef EB_SUBGROUP
-#define N_PARTS (THREADS / SUBGROUP)
-#else
-#define N_PARTS THREADS
-#endif
-
 vec4 sum_or_max(vec4 a, vec4 b, bool largest) {
     return largest ? max(a, b) : a + b;
 }
 
-/* Called by all threads; all get the result. */
+/* Called by all threads; all get the result. Magnitudes where the largest is asked for. */
+#ifdef EB_SUBGROUP
+vec4 subgroup4(vec4 v, bool largest) {
+    return largest ? subgroupMax(v) : subgroupAdd(v);
+}
+
 vec4 reduce4(vec4 v, bool largest) {
     barrier();
-#ifdef EB_SUBGROUP
-    v = largest ? subgroupMax(v) : subgroupAdd(v);
+    v = subgroup4(v, largest);
     if (subgroupElect()) parts[gl_SubgroupID] = v;
-#else
-    parts[THREAD] = v;
-#endif
     barrier();
-    for (uint n = N_PARTS / 2u; n > 0u; n /= 2u) {
+    v = vec4(0.0);
+    for (uint i = gl_SubgroupInvocationID; i < THREADS / SUBGROUP; i += SUBGROUP) {
+        v = sum_or_max(v, parts[i], largest);
+    }
+    return subgroup4(v, largest);
+}
+#else
+vec4 reduce4(vec4 v, bool largest) {
+    barrier();
+    parts[THREAD] = v;
+    barrier();
+    for (uint n = THREADS / 2u; n > 0u; n /= 2u) {
         if (THREAD < n) parts[THREAD] = sum_or_max(parts[THREAD], parts[THREAD + n], largest);
         barrier();
     }
     return parts[0];
 }
+#endif
 
 /* ---- scores ----------------------------------------------------------------------------- */
 
@@ -96,8 +103,10 @@ vec4 scores(uint first) {
         scale = scales(first);
         sums(first, scale, dots, squares);
     }
-    /* sqrt(mean + eps) = scale * sqrt(mean / scale^2 + eps / scale^2) */
-    return dots / sqrt(squares / float(A.n_cols) + A.eps / scale / scale);
+    /* sqrt(mean + eps) = scale * sqrt(mean / scale^2 + eps / scale^2). Two divisions by a small scale
+     * would be made one by its square, which may be 0. */
+    vec4 root_eps = sqrt(A.eps) / scale;
+    return dots / sqrt(squares / float(A.n_cols) + root_eps * root_eps);
 }
 
 /* ---- the row ---------------------------------------------------------------------------- */

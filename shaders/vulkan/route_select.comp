@@ -11,6 +11,9 @@
 #include "math.glsl"
 #include "order.glsl"
 
+#define MOST_HELD 8u
+layout(constant_id = 2) const uint HELD = 1; /* keys in a thread's registers */
+
 uvec2 logits;
 
 float score(uint e) {
@@ -21,18 +24,37 @@ float biased_score(uint e) {
     return score(e) + (absent(A.bias.at) ? 0.0 : load(A.bias.at, e, A.bias.dtype));
 }
 
+/* Keys of the first of this thread's experts, THREAD + i * THREADS; more are computed anew. */
+uint keys[MOST_HELD];
+
+void hold_keys() {
+    [[unroll]] for (uint i = 0u; i < MOST_HELD; i++) {
+        uint e = THREAD + i * THREADS;
+        if (i < HELD && e < A.n_experts) keys[i] = order_key(biased_score(e));
+    }
+}
+
+void consider(inout uvec2 best, uvec2 last, uint key, uint e) {
+    uvec2 c = uvec2(key, ~e);
+    if (ranks_above(last, c) && ranks_above(c, best)) best = c;
+}
+
 /* This thread's best expert that ranks below `last`. */
 uvec2 candidate(uvec2 last) {
     uvec2 best = uvec2(0u);
-    for (uint e = THREAD; e < A.n_experts; e += THREADS) {
-        uvec2 c = uvec2(order_key(biased_score(e)), ~e);
-        if (ranks_above(last, c) && ranks_above(c, best)) best = c;
+    [[unroll]] for (uint i = 0u; i < MOST_HELD; i++) {
+        uint e = THREAD + i * THREADS;
+        if (i < HELD && e < A.n_experts) consider(best, last, keys[i], e);
+    }
+    for (uint e = THREAD + HELD * THREADS; e < A.n_experts; e += THREADS) {
+        consider(best, last, order_key(biased_score(e)), e);
     }
     return best;
 }
 
 /* Choice k is written by thread k % THREADS, which alone reads it again. */
 void select_experts(uvec2 ids) {
+    hold_keys();
     uvec2 own = candidate(uvec2(0xffffffffu));
     for (uint k = 0u; k < A.top_k; k++) {
         uvec2 best = group_best(own);
