@@ -174,11 +174,13 @@ static int32_t next_piece(struct inflow *in, ebro_error *err) {
 static int32_t take(struct inflow *in, uint64_t most, const uint8_t **at, uint64_t *n,
                     ebro_error *err) {
     int32_t st = in->ready == 0 ? next_piece(in, err) : EBRO_OK;
+    *n = 0;
+    if (st != EBRO_OK) return st;
     *n = in->ready < most ? in->ready : most;
     *at = in->at;
     in->at += *n;
     in->ready -= *n;
-    return st;
+    return EBRO_OK;
 }
 
 static int32_t fill_run(void *user, ebro_span where, uint64_t bytes, ebro_error *err) {
