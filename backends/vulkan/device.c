@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "backends/vulkan/kernels.h"
+#include "backends/vulkan/matrix.h"
 #include "backends/vulkan/probe.h"
 #include "backends/vulkan/stream.h"
 
@@ -141,6 +142,7 @@ static void fill_caps(ebro_dev *dev, const struct properties *p, uint64_t bits) 
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
+/* What dev->caps says is used is turned on. */
 static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error *err) {
     const float priority = 1.0f;
     const char *extensions[4];
@@ -158,8 +160,19 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     wanted.subgroup_size.computeFullSubgroups = with_subgroup_size;
     if (with_subgroup_size)
         extensions[n_extensions++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    struct vk_matrix_features matrix;
+    vk_matrix_chain(&matrix, &wanted.all);
+    bool with_matrix = (dev->caps.bits & EBRO_CAP_MATRIX) != 0;
+    if (with_matrix) {
+        wanted.v12.vulkanMemoryModel = VK_TRUE;
+        matrix.matrix.cooperativeMatrix = VK_TRUE;
+        matrix.bf16.shaderBFloat16Type = VK_TRUE;
+        matrix.bf16.shaderBFloat16CooperativeMatrix = VK_TRUE;
+        extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+        extensions[n_extensions++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
+    }
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                     .pNext = &wanted.all,
+                                     .pNext = with_matrix ? (void *)&matrix.bf16 : &wanted.all,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = n_extensions,
@@ -216,8 +229,10 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     dev->is_shared = p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU ||
                      p.all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     bool subgroups = usable_subgroups(dev, &p, &f);
-    fill_caps(dev, &p,
-              (EBRO_CAP_GRAPHS | (subgroups ? (uint64_t)EBRO_CAP_SUBGROUP : 0)) & ~caps_mask);
+    uint64_t bits = EBRO_CAP_GRAPHS;
+    if (subgroups) bits |= EBRO_CAP_SUBGROUP;
+    if (subgroups && vk_matrix_usable(dev)) bits |= EBRO_CAP_MATRIX | EBRO_CAP_BF16;
+    fill_caps(dev, &p, bits & ~caps_mask);
     st = create_device(dev, subgroups, err);
     if (st == EBRO_OK) st = vk_choose_variants(dev, err);
     if (st == EBRO_OK) st = vk_kernels_open(dev, err);

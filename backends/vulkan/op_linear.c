@@ -67,6 +67,16 @@ static struct plan tile_plan(const ebro_dev *dev, const ebro_linear_args *a, str
                          .outs = VK_TILE_OUTS};
 }
 
+static struct plan matrix_plan(struct class c) {
+    return (struct plan){.one = VK_linear_matrix,
+                         .several = VK_linear_matrix,
+                         .threads = VK_MATRIX_THREADS,
+                         .specs = {(uint32_t)c.dtype, c.aligned},
+                         .n_specs = 2,
+                         .rows = VK_MATRIX_ROWS,
+                         .outs = VK_MATRIX_OUTS};
+}
+
 static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
     uint32_t rows = vk_row_rows(a->n_rows);
     /* More rows want more outputs to a load of x, and codes of 4 bits more than wider weights. */
@@ -89,6 +99,14 @@ static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, stru
                          .n_specs = 4,
                          .rows = rows,
                          .outs = outs * vk_row_teams(dev, VK_linear_row, threads)};
+}
+
+static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
+    uint32_t inputs = n_inputs(&a->items[0].w);
+    if (a->n_rows <= FEW_ROWS) return row_plan(dev, a, c);
+    if (!c.transposed && vk_on_matrix_units(dev, VK_linear_matrix, c.dtype, inputs))
+        return matrix_plan(c);
+    return tile_plan(dev, a, c);
 }
 
 /* An item as an argument, and what it touches. Returns its blocks of outputs, over all batches. */
@@ -120,7 +138,7 @@ _Static_assert(offsetof(struct eb_linear_one_args, items) == offsetof(struct eb_
 static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct class c,
                             ebro_error *err) {
     const ebro_dev *dev = vk_stream_device(s);
-    struct plan p = a->n_rows > FEW_ROWS ? tile_plan(dev, a, c) : row_plan(dev, a, c);
+    struct plan p = plan_of(dev, a, c);
     struct eb_linear_args args = {.x_at = vk_at(a->x.mem, a->x.offset),
                                   .x_batch = a->x_batch_elements * 4,
                                   .x_stride = (uint32_t)a->x.stride,

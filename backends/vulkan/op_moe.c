@@ -58,7 +58,7 @@ struct call {
     ebro_stream *s;
     const ebro_moe_experts_args *a;
     struct layout at;
-    bool few;
+    bool few, matrix;
     uint32_t block; /* slots of a block of the plan */
 };
 
@@ -95,20 +95,20 @@ static uint64_t shape_round(const struct call *c, const struct round *r, struct 
     l->specs[0] = (uint32_t)a->dtype;
     l->specs[1] = bits % 16 == 0;
     if (c->few) {
-        uint32_t held = a->n_rows == 1 && r->n_parts == 1 && a->dtype != EBRO_MXFP4 ? 2 : 4;
         l->kernel = VK_moe_row;
         l->threads = vk_threads(dev, VK_ROW_THREADS);
-        rows = vk_row_rows(a->n_rows);
+        rows = vk_row_rows(vk_div_up(c->at.pairs, a->n_experts));
+        const uint32_t held = 4; /* of a team */
         outs = held * vk_row_teams(dev, VK_moe_row, l->threads);
         l->specs[3] = held;
         l->specs[4] = r->act;
         l->n_specs = 5;
         *units = c->at.pairs;
     } else {
-        l->kernel = VK_moe_tile;
-        l->threads = vk_threads(dev, VK_TILE_THREADS);
+        l->kernel = c->matrix ? VK_moe_matrix : VK_moe_tile;
+        l->threads = c->matrix ? (uint32_t)VK_MATRIX_THREADS : vk_threads(dev, VK_TILE_THREADS);
         rows = c->block;
-        outs = VK_TILE_OUTS;
+        outs = c->matrix ? VK_MATRIX_OUTS : VK_TILE_OUTS;
         l->specs[3] = r->act;
         l->n_specs = 4;
         *units = most_blocks(a, c->at.pairs, c->block);
@@ -135,6 +135,7 @@ static int32_t launch_round(const struct call *c, const struct round *r, ebro_er
                                .n_in = r->n_in,
                                .n_outs = r->n_outs,
                                .n_experts = a->n_experts,
+                               .n_pairs = (uint32_t)c->at.pairs,
                                .beta = a->beta,
                                .beta2 = a->beta2};
     struct vk_launch l = {.args = &args, .reads_any = true};
@@ -181,7 +182,10 @@ static int32_t launch_sum(const struct call *c, ebro_error *err) {
 int32_t vk_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err) {
     struct call c = {.s = s, .a = a, .at = layout_of(a)};
     c.few = c.at.pairs <= (uint64_t)FEW_PAIRS * a->n_experts;
-    c.block = vk_tile_rows(c.at.pairs / a->n_experts);
+    uint32_t least = a->in_dim < a->inner_dim ? a->in_dim : a->inner_dim;
+    uint64_t average = c.at.pairs / a->n_experts;
+    c.matrix = vk_on_matrix_units(vk_stream_device(s), VK_moe_matrix, a->dtype, least);
+    c.block = c.matrix ? (uint32_t)VK_MATRIX_ROWS : vk_tile_rows(average);
     const ebro_span inner = scratch_at(&c, c.at.inner);
     const struct round up = {.n_parts = 2,
                              .x = a->x,

@@ -21,7 +21,8 @@ struct eb_moe_args {
     eb_u32 x_stride, row_pairs;
     eb_u32 n_in, n_outs;
     eb_u32 n_experts, blocks; /* blocks of outputs: the groups of a slot or block of slots */
-    eb_u32 first, reserved;   /* number of the launch's first group */
+    eb_u32 first;             /* number of the launch's first group */
+    eb_u32 n_pairs;           /* bound */
     eb_f32 beta, beta2;
 };
 

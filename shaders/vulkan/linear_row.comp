@@ -24,7 +24,9 @@ void main() {
         w_row[o] = w_row_of(p, r, DTYPE);
         if (DTYPE == MXFP4) w_scale[o] = plus_mul(A.items[p.item].w.scales, r, n_cols / 32u);
     }
-    [[unroll]] for (uint r = 0u; r < ROWS; r++) x_row[r] = x_row_of(p, min(row0 + r, A.n_rows - 1u));
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        x_row[r] = x_row_of(p, min(row0 + r, A.n_rows - 1u));
+    }
     row_products(n_cols, ALIGNED != 0u);
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) {
         uint r = row0 + v / OUTS, o = out0 + v % OUTS;

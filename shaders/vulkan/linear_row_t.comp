@@ -53,7 +53,8 @@ void join_slices(place p, uint row0, uint n_outs) {
             uint r = row0 + v / UNIT, o = (p.block * OUT_LANES + lane) * UNIT + v % UNIT;
             if (v >= ROWS * UNIT || r >= A.n_rows || o >= n_outs) continue;
             float sum = 0.0;
-            for (uint s = 0u; s < SLICES; s++) sum += parts[t % N_JOINED * 257u + s * OUT_LANES + lane];
+            uint at = t % N_JOINED * 257u + lane;
+            for (uint s = 0u; s < SLICES; s++) sum += parts[at + s * OUT_LANES];
             put(p, r, o, sum);
         }
     }
@@ -65,7 +66,9 @@ void main() {
     uint n_in = A.items[p.item].w.rows, n_outs = A.items[p.item].w.cols;
     uint row0 = p.row_block * ROWS, col = (p.block * OUT_LANES + THREAD % OUT_LANES) * UNIT;
     uvec2 x_row[ROWS];
-    [[unroll]] for (uint r = 0u; r < ROWS; r++) x_row[r] = x_row_of(p, min(row0 + r, A.n_rows - 1u));
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        x_row[r] = x_row_of(p, min(row0 + r, A.n_rows - 1u));
+    }
     [[unroll]] for (uint v = 0u; v < ROWS * UNIT; v++) sums[v] = 0.0;
     for (uint k0 = SLICE; k0 < n_in && col < n_outs; k0 += DEPTH * SLICES) {
         [[unroll]] for (uint j = 0u; j < DEPTH; j++) {

@@ -1,6 +1,6 @@
 #version 450
-/* linear_tile: linear for many rows: a group computes BM rows by 64 outputs. Rows and outputs past
- * the last one repeat it and are not stored. */
+/* linear_tile: linear for many rows: a group computes a tile of BM rows by BN outputs. Rows and
+ * outputs past the last one repeat it and are not stored. */
 #extension GL_GOOGLE_include_directive : require
 #include "common/args_linear.h"
 #ifdef EB_ONE
@@ -8,11 +8,17 @@
 #else
 #define EB_ARGS eb_linear_args
 #endif
+#ifndef EB_MATRIX
 #define EB_TILE_TRANSPOSED
+#endif
 #include "common.glsl"
 #include "linear.glsl"
 #include "quant.glsl"
+#ifdef EB_MATRIX
+#include "product_matrix.glsl"
+#else
 #include "product_tile.glsl"
+#endif
 
 layout(constant_id = 5) const uint TRANSPOSED = 0;
 
@@ -32,10 +38,17 @@ uvec2 tile_scales(uint n) {
     return plus_mul(A.items[p.item].w.scales, r, A.items[p.item].w.cols / 32u);
 }
 
+#ifdef EB_TILE_TRANSPOSED
 uvec2 tile_w_input(uint k, out uint first, out uint all) {
     first = p.block * BN;
     all = n_outs;
     return w_row_of(p, k, DTYPE);
+}
+#endif
+
+void tile_put(uint m, uint n, float sum, float partner) {
+    uint r = p.row_block * BM + m, o = p.block * BN + n;
+    if (r < A.n_rows && o < n_outs) put(p, r, o, sum);
 }
 
 void main() {
@@ -45,10 +58,4 @@ void main() {
     uint rows = A.items[p.item].w.rows, cols = A.items[p.item].w.cols;
     n_outs = transposed ? cols : rows;
     tile_products(transposed ? rows : cols, transposed, ALIGNED != 0u);
-    [[unroll]] for (uint i = 0u; i < TM; i++) {
-        [[unroll]] for (uint j = 0u; j < TN; j++) {
-            uint r = p.row_block * BM + TILE_M + i * M_ALONG, o = p.block * BN + TILE_N + j * N_ALONG;
-            if (r < A.n_rows && o < n_outs) put(p, r, o, tile_sums[i][j]);
-        }
-    }
 }

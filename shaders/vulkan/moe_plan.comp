@@ -1,6 +1,6 @@
 #version 450
-/* moe_plan: cuts the slots of every expert into blocks of at most A.rows. One workgroup: experts are
- * taken THREADS at a time, and a running sum of their blocks says where each one's begin. */
+/* moe_plan: cuts the slots of every expert into blocks of at most A.rows. One workgroup: experts
+ * are taken THREADS at a time, and a running sum of their blocks says where each one's begin. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_moe_plan_args
 #include "common/args_moe.h"

@@ -15,28 +15,34 @@ layout(constant_id = 6) const uint ACT = NO_ACT;
 
 const uint PARTS = ACT == NO_ACT ? 1u : 2u; /* weights */
 
-shared uint found;
+/* Of the slot: its expert, n_experts where it has none, and where that one's slots begin and end. */
+shared uint expert, begin, end;
 
-/* The expert of a slot, n_experts where it has none. For all threads. */
-uint expert_of(uint slot) {
-    if (THREAD == 0u) found = A.n_experts;
+/* For all threads. */
+void find_expert(uint slot) {
+    if (THREAD == 0u) expert = A.n_experts;
     barrier();
     PI32 offsets = PI32(A.offsets);
     for (uint e = THREAD; e < A.n_experts; e += THREADS) {
-        if (uint(offsets.v[e]) <= slot && slot < uint(offsets.v[e + 1u])) found = e;
+        uint e_begin = uint(offsets.v[e]), e_end = uint(offsets.v[e + 1u]);
+        if (e_begin <= slot && slot < e_end) {
+            expert = e;
+            begin = e_begin;
+            end = e_end;
+        }
     }
     barrier();
-    return found;
 }
 
 void main() {
     if (GROUP >= push.n_groups) return;
     uint g = GROUP + A.first, slot = g / A.blocks;
     uint out0 = (g % A.blocks * TEAMS + TEAM_INDEX) * (OUTS / PARTS);
-    uint expert = expert_of(slot);
-    if (expert == A.n_experts) return;
-    uint begin = uint(PI32(A.offsets).v[expert]), end = uint(PI32(A.offsets).v[expert + 1u]);
-    if ((slot - begin) % ROWS != 0u) return;
+    /* Asked for before it is known who needs them: one wait less. */
+    uint pairs[ROWS];
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) pairs[r] = pair_of(min(slot + r, A.n_pairs - 1u));
+    find_expert(slot);
+    if (expert == A.n_experts || (slot - begin) % ROWS != 0u) return;
     uint bits = 0u;
     [[unroll]] for (uint o = 0u; o < OUTS; o++) {
         uint part = o % PARTS, r = min(out0 + o / PARTS, A.n_outs - 1u);
@@ -45,11 +51,14 @@ void main() {
         bits |= w.x;
         if (DTYPE == MXFP4) w_scale[o] = plus_mul(scales_of(expert, part), r, A.n_in / 32u);
     }
-    [[unroll]] for (uint r = 0u; r < ROWS; r++) x_row[r] = x_row_of(pair_of(min(slot + r, end - 1u)));
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        if (slot + r >= end) pairs[r] = pairs[0];
+        x_row[r] = x_row_of(pairs[r]);
+    }
     row_products(A.n_in, ALIGNED != 0u && (bits & 15u) == 0u);
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v += PARTS) {
         uint r = slot + v / OUTS, o = out0 + v % OUTS / PARTS;
         if (LANE != v / PARTS % TEAM || r >= end || o >= A.n_outs) continue;
-        put(pair_of(r), o, ACT == NO_ACT ? sums[v] : act(ACT, sums[v], sums[v + PARTS - 1u]));
+        put(pairs[v / OUTS], o, ACT == NO_ACT ? sums[v] : act(ACT, sums[v], sums[v + PARTS - 1u]));
     }
 }

@@ -1,6 +1,6 @@
 #version 450
-/* moe_sum: adds up what the experts of a row gave, in the order of its choices. A weight of 0 leaves
- * its product out: a choice that is no expert has none. */
+/* moe_sum: adds up what the experts of a row gave, in the order of its choices. A weight of 0
+ * leaves its product out: a choice that is no expert has none. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_moe_sum_args
 #include "common/args_moe.h"
@@ -20,7 +20,8 @@ void main() {
             uint k = k0 + j;
             w[j] = k < A.top_k ? weights.v[k] : 0.0;
             y[j] = 0.0;
-            if (w[j] != 0.0) y[j] = PF32(row_of(eb_mat_arg(A.y, A.n_cols, F32), row * A.top_k + k)).v[c];
+            if (w[j] == 0.0) continue;
+            y[j] = PF32(row_of(eb_mat_arg(A.y, A.n_cols, F32), row * A.top_k + k)).v[c];
         }
         [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
             if (w[j] != 0.0) sum += w[j] * y[j];

@@ -1,14 +1,17 @@
 #version 450
 /* moe_tile: products of many pairs per expert: a group computes one block of the plan, BM slots of
- * an expert, by 64 products: with an activation 32 outputs, gates in the first half of the tile and
- * ups in the second. */
+ * an expert, by BN products: with an activation BN / 2 outputs, whose gate and up are partners. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_moe_args
 #include "common/args_moe.h"
 #include "common.glsl"
 #include "math.glsl"
 #include "quant.glsl"
+#ifdef EB_MATRIX
+#include "product_matrix.glsl"
+#else
 #include "product_tile.glsl"
+#endif
 #include "moe.glsl"
 
 layout(constant_id = 5) const uint ACT = NO_ACT;
@@ -26,14 +29,28 @@ uvec2 tile_x_row(uint m) {
     return x_row_of(pair_of(block.slot + min(m, block.n - 1u)));
 }
 
+/* Column n of the tile: a part of the expert's weights, and an output of the group. */
+uint part_of(uint n) {
+    return ACT == NO_ACT ? 0u : n / PAIR_AT % 2u;
+}
+
+uint output_of(uint n) {
+    return out0 + (ACT == NO_ACT ? n : n / (2u * PAIR_AT) * PAIR_AT + n % PAIR_AT);
+}
+
 uvec2 tile_w_row(uint n) {
-    uint r = min(out0 + n % N_OUTS, A.n_outs - 1u);
-    return w_row_of(weight_of(block.expert, n / N_OUTS), r, DTYPE);
+    return w_row_of(weight_of(block.expert, part_of(n)), min(output_of(n), A.n_outs - 1u), DTYPE);
 }
 
 uvec2 tile_scales(uint n) {
-    uint r = min(out0 + n % N_OUTS, A.n_outs - 1u);
-    return plus_mul(scales_of(block.expert, n / N_OUTS), r, A.n_in / 32u);
+    uint r = min(output_of(n), A.n_outs - 1u);
+    return plus_mul(scales_of(block.expert, part_of(n)), r, A.n_in / 32u);
+}
+
+void tile_put(uint m, uint n, float sum, float partner) {
+    uint o = output_of(n);
+    if (m >= block.n || o >= A.n_outs || part_of(n) != 0u) return;
+    put(pair_of(block.slot + m), o, ACT == NO_ACT ? sum : act(ACT, sum, partner));
 }
 
 void main() {
@@ -45,16 +62,4 @@ void main() {
     uint bits = weight_of(block.expert, 0u).x;
     if (ACT != NO_ACT) bits |= weight_of(block.expert, 1u).x;
     tile_products(A.n_in, false, ALIGNED != 0u && (bits & 15u) == 0u);
-    [[unroll]] for (uint i = 0u; i < TM; i++) {
-        uint m = TILE_M + i * M_ALONG;
-        if (m >= block.n) continue;
-        uint pair = pair_of(block.slot + m);
-        [[unroll]] for (uint j = 0u; j < N_OUTS / N_ALONG; j++) {
-            uint o = out0 + TILE_N + j * N_ALONG;
-            if (o >= A.n_outs) continue;
-            float v = tile_sums[i][j];
-            if (ACT != NO_ACT) v = act(ACT, v, tile_sums[i][j + TN / 2u]);
-            put(pair, o, v);
-        }
-    }
 }

@@ -24,14 +24,18 @@ uvec2 tile_scales(uint n);
 /* The weights of input k: output n of the tile is element first + n of `all`. */
 uvec2 tile_w_input(uint k, out uint first, out uint all);
 #endif
+/* Takes the sum of row m and output n of the tile; `partner` is that of the output PAIR_AT after
+ * it. */
+void tile_put(uint m, uint n, float sum, float partner);
+const uint PAIR_AT = BN / 2u; /* partners stand so far apart in 2 * PAIR_AT outputs */
 
 shared vec4 x_tile[BM * PITCH];
 shared vec4 w_tile[BN * PITCH];
 shared uint scale_tile[BN];
 
-vec4 tile_sums[TM]; /* [row][output]: rows M + i * 8, outputs N + j * 16 */
-#define TILE_M (THREAD / N_ALONG)
-#define TILE_N (THREAD % N_ALONG)
+vec4 sums[TM]; /* [row][output]: rows FIRST_M + i * 8, outputs FIRST_N + j * 16 */
+#define FIRST_M (THREAD / N_ALONG)
+#define FIRST_N (THREAD % N_ALONG)
 
 uvec4 w_held[4];
 vec4 x_held[X_SLOTS];
@@ -135,53 +139,90 @@ void stow_x() {
     }
 }
 
+/* ---- both ------------------------------------------------------------------------------- */
+
+/* A whole tile of aligned rows, as fetch_x and fetch_w would: without a branch, so that all loads
+ * are under way together. */
+void fetch_whole(uint k0) {
+    [[unroll]] for (uint s = 0u; s < X_SLOTS; s++) {
+        x_held[s] = PVec4(x_at[s]).v[k0 / 4u + THREAD % 4u];
+    }
+    [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) {
+        uint i = k0 / LOAD + (THREAD + s * 128u) % LOADS;
+        if (DTYPE == MXFP4) {
+            w_held[s].xy = PUvec2(w_at[s]).v[i];
+        } else {
+            w_held[s] = PUvec4(w_at[s]).v[i];
+        }
+    }
+    if (DTYPE == MXFP4) scale_held = load_u8(scale_at, k0 / 32u);
+}
+
+void fetch(uint k0, uint n_in, bool transposed, bool aligned) {
+    if (aligned && !transposed && k0 + BK <= n_in) {
+        fetch_whole(k0);
+    } else {
+        fetch_x(k0, n_in, aligned);
+#ifdef EB_TILE_TRANSPOSED
+        if (transposed) fetch_w_t(k0, n_in, aligned);
+#endif
+        if (!transposed) fetch_w(k0, n_in, aligned);
+    }
+}
+
+void stow(bool transposed) {
+    stow_x();
+#ifdef EB_TILE_TRANSPOSED
+    if (transposed) stow_w_t();
+#endif
+    if (!transposed) stow_w();
+}
+
 /* ---- products --------------------------------------------------------------------------- */
 
 void multiply_tiles() {
     vec4 part[TM];
-    [[unroll]] for (uint i = 0u; i < TM; i++) part[i] = DTYPE == MXFP4 ? vec4(0.0) : tile_sums[i];
+    [[unroll]] for (uint i = 0u; i < TM; i++) part[i] = DTYPE == MXFP4 ? vec4(0.0) : sums[i];
     [[unroll]] for (uint k = 0u; k < BK / 4u; k++) {
         vec4 w[TN];
-        [[unroll]] for (uint j = 0u; j < TN; j++) w[j] = w_tile[(TILE_N + j * N_ALONG) * PITCH + k];
+        [[unroll]] for (uint j = 0u; j < TN; j++) {
+            w[j] = w_tile[(FIRST_N + j * N_ALONG) * PITCH + k];
+        }
         [[unroll]] for (uint i = 0u; i < TM; i++) {
-            vec4 x = x_tile[(TILE_M + i * M_ALONG) * PITCH + k];
+            vec4 x = x_tile[(FIRST_M + i * M_ALONG) * PITCH + k];
             [[unroll]] for (uint j = 0u; j < TN; j++) part[i][j] = plus_dot(part[i][j], x, w[j]);
         }
     }
     [[unroll]] for (uint j = 0u; j < TN; j++) {
-        uint scale = DTYPE == MXFP4 ? scale_tile[TILE_N + j * N_ALONG] : 0u;
+        uint scale = DTYPE == MXFP4 ? scale_tile[FIRST_N + j * N_ALONG] : 0u;
         [[unroll]] for (uint i = 0u; i < TM; i++) {
             if (DTYPE == MXFP4) {
-                tile_sums[i][j] += mx_scaled(part[i][j], scale);
+                sums[i][j] += mx_scaled(part[i][j], scale);
             } else {
-                tile_sums[i][j] = part[i][j];
+                sums[i][j] = part[i][j];
             }
         }
     }
 }
 
-/* tile_sums over n_in inputs. `aligned` as ALIGNED, for these rows. In uniform control flow. */
+/* Sums over n_in inputs and puts them. `aligned` as ALIGNED, for these rows. In uniform control
+ * flow. */
 void tile_products(uint n_in, bool transposed, bool aligned) {
-    [[unroll]] for (uint i = 0u; i < TM; i++) tile_sums[i] = vec4(0.0);
+    [[unroll]] for (uint i = 0u; i < TM; i++) sums[i] = vec4(0.0);
     locate_x();
     if (!transposed) locate_w();
-    for (uint k0 = 0u; k0 < n_in + BK; k0 += BK) {
-        if (k0 > 0u) {
-            barrier();
-            stow_x();
-#ifdef EB_TILE_TRANSPOSED
-            if (transposed) stow_w_t();
-#endif
-            if (!transposed) stow_w();
-            barrier();
+    fetch(0u, n_in, transposed, aligned);
+    for (uint k0 = 0u; k0 < n_in; k0 += BK) {
+        barrier();
+        stow(transposed);
+        barrier();
+        if (k0 + BK < n_in) fetch(k0 + BK, n_in, transposed, aligned);
+        multiply_tiles();
+    }
+    [[unroll]] for (uint i = 0u; i < TM; i++) {
+        [[unroll]] for (uint j = 0u; j < TN; j++) {
+            float partner = sums[i][(j + TN / 2u) % TN];
+            tile_put(FIRST_M + i * M_ALONG, FIRST_N + j * N_ALONG, sums[i][j], partner);
         }
-        if (k0 < n_in) {
-            fetch_x(k0, n_in, aligned);
-#ifdef EB_TILE_TRANSPOSED
-            if (transposed) fetch_w_t(k0, n_in, aligned);
-#endif
-            if (!transposed) fetch_w(k0, n_in, aligned);
-        }
-        if (k0 > 0u) multiply_tiles();
     }
 }

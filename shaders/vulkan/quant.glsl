@@ -69,7 +69,7 @@ vec4 quad_of(uvec4 unit, uint i) {
     return uintBitsToFloat(uvec4(a << 16u, a & 0xffff0000u, b << 16u, b & 0xffff0000u));
 }
 
-/* sum * 4 * 2^(scale - 127), with 255 for NaN: in two steps, for such a factor need not be an f32. */
+/* sum * 4 * 2^(scale - 127), with 255 for NaN: in two steps, for the factor need not be an f32. */
 float mx_scaled(float sum, uint scale) {
     int power = int(scale) - 125, half_power = power >> 1;
     float a = uintBitsToFloat(uint(half_power + 127) << 23u);

@@ -339,7 +339,7 @@ static void experts_random(void **state) {
         bool mx = dtype == EBRO_MXFP4;
         /* 150 rows by 3 of 6: more pairs of an expert than any block holds. */
         if (v & 8) {
-            experts_case(150, 3, 32, mx ? 32 : 21, dtype, act);
+            experts_case(150, 3, 160, mx ? 160 : 133, dtype, act);
         } else {
             experts_case(7, 2, mx ? 96 : 75, mx ? 160 : 50, dtype, act);
         }

@@ -20,14 +20,19 @@ function(ebro_spirv target)
       set(source ${shaders}/vulkan/${CMAKE_MATCH_3}.comp)
       separate_arguments(defines UNIX_COMMAND "${CMAKE_MATCH_4}")
       set(module ${folder}/${name}.spv)
-      add_custom_command(
-        OUTPUT ${module}
-        COMMAND ${EBRO_GLSLC} --target-env=vulkan1.2 -O -DEB_GLSL -DEB_${place_${kernel}} ${defines}
-                -I${shaders} -I${shaders}/vulkan -MD -MF ${module}.d -o ${module} ${source}
-        DEPENDS ${source} ${listing}
-        DEPFILE ${module}.d
-        COMMENT "Kernel ${name}"
-        VERBATIM)
+      # Made beforehand, for what older compilers do not know: tools/spirv.sh.
+      if(EXISTS ${shaders}/vulkan/spv/${name}.spv)
+        set(module ${shaders}/vulkan/spv/${name}.spv)
+      else()
+        add_custom_command(
+          OUTPUT ${module}
+          COMMAND ${EBRO_GLSLC} --target-env=vulkan1.2 -O -DEB_GLSL -DEB_${place_${kernel}} ${defines}
+                  -I${shaders} -I${shaders}/vulkan -MD -MF ${module}.d -o ${module} ${source}
+          DEPENDS ${source} ${listing}
+          DEPFILE ${module}.d
+          COMMENT "Kernel ${name}"
+          VERBATIM)
+      endif()
       list(APPEND modules ${module})
       string(APPEND assembly
         ".balign 4\n.hidden eb_spv_${name}\n.globl eb_spv_${name}\neb_spv_${name}:\n.incbin \"${module}\"\n"
