@@ -1,5 +1,5 @@
 /* mla.glsl: what the kernels of latent attention share: rows of sequences, quads of four elements
- * with their end, how a context is split. Included after common.glsl. */
+ * at any address, how a context is split. Included after common.glsl. */
 
 /* Less than any score; stands for "not seen", for infinities are not safe everywhere. */
 const float UNSEEN = -3.402823466e38;
@@ -19,29 +19,40 @@ uint mla_position(uvec2 row_offsets, uvec2 context, uint s, uint r) {
     return uint(PI32(context).v[s]) + r - uint(PI32(row_offsets).v[s]);
 }
 
-/* ---- quads: elements [i, i + 4) of a vector of n, zeros behind its end ------------------- */
+/* ---- quads: elements [i, i + 4) of a vector, i a multiple of four ------------------------- */
 
-vec4 widen_quad(uvec2 w, uint dtype) {
-    uvec4 high = uvec4(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
-    return dtype == F16 ? vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)) : uintBitsToFloat(high);
+/* A quad is loaded as it lies in memory, F32 in all four words and else in two, without a branch,
+ * and widened where it is used: a thread waits for a load where it first looks at it. What lies
+ * outside is not left out but replaced by something inside, and ignored later. */
+uvec4 load_quad(uvec2 at, uint i, uint dtype) {
+    uvec4 w = uvec4(0u);
+    if (dtype == F32) {
+        w = PUvec4(at).v[i / 4u];
+    } else {
+        w.xy = PUvec2(at).v[i / 4u];
+    }
+    return w;
 }
 
-/* `aligned`: the vector starts at a multiple of four elements, and n is one; i always is. One way
- * out: with several, compilers carry registers around loops for results that are not there. */
-vec4 load_quad(uvec2 at, uint i, uint n, uint dtype, bool aligned) {
-    vec4 v = vec4(0.0);
-    if (i < n && !aligned) {
-        [[unroll]] for (uint j = 0u; j < 4u; j++) {
-            if (i + j < n) v[j] = load(at, i + j, dtype);
-        }
-    } else if (i < n) {
-        if (dtype == F32) {
-            v = PVec4(at).v[i / 4u];
-        } else {
-            v = widen_quad(PUvec2(at).v[i / 4u], dtype);
+/* The same at any address, of a vector of n elements, with zeros behind its end. */
+uvec4 load_odd_quad(uvec2 at, uint i, uint n, uint dtype) {
+    uvec4 w = uvec4(0u);
+    [[unroll]] for (uint j = 0u; j < 4u; j++) {
+        if (i + j < n) {
+            if (dtype == F32) {
+                w[j] = PU32(at).v[i + j];
+            } else {
+                w[j / 2u] |= uint(PU16(at).v[i + j]) << (16u * (j % 2u));
+            }
         }
     }
-    return v;
+    return w;
+}
+
+vec4 widen_quad(uvec4 w, uint dtype) {
+    uvec4 high = uvec4(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u);
+    vec4 v = uintBitsToFloat(dtype == F32 ? w : high);
+    return dtype == F16 ? vec4(unpackHalf2x16(w.x), unpackHalf2x16(w.y)) : v;
 }
 
 void store_quad(uvec2 at, uint i, uint n, bool aligned, vec4 x) {
@@ -54,7 +65,7 @@ void store_quad(uvec2 at, uint i, uint n, bool aligned, vec4 x) {
     }
 }
 
-/* What must be 0 in an address for load_quad to take four elements at once. */
+/* What must be 0 in an address for load_quad. */
 uint quad_mask(uint dtype) {
     return dtype == F32 ? 15u : 7u;
 }

@@ -35,60 +35,58 @@ bool q_aligned;
 uvec2 query;                 /* of the first row and the head */
 uvec2 keys, ropes, values;   /* of the head, or of the sequence */
 
-vec4 held_q[4], held_k[2];
+uvec4 held_q[4];
+vec4 held_k[2];
 float scores[4][4]; /* rows r0 + 16 i, tokens t0 + 8 j */
 vec4 sums[8][2];    /* rows 8 r1 + r, quads c0 + 16 v of the block */
 
 /* Of row r, where the two parts of a query need not be whole quads. */
-vec4 odd_query_quad(uint r, uint quad) {
+uvec4 odd_query_quad(uint r, uint quad) {
     bool in_rope = quad >= nope_quads;
     uint skipped = in_rope ? nope_quads : 0u;
     uvec2 at = plus_mul(query, r, A.q.stride * 4u);
     at = plus(at, in_rope ? A.nope_dim * 4u : 0u);
-    return load_quad(at, (quad - skipped) * 4u, in_rope ? A.rope_dim : A.nope_dim, F32, false);
-}
-
-void load_queries(uint quad, bool aligned) {
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uint r = THREAD / CHUNK + 16u * i;
-        held_q[i] = vec4(0.0);
-        if (aligned) {
-            uint at = r * (A.q.stride / 4u) + quad;
-            if (r < m && quad < nope_quads + rope_quads) held_q[i] = PVec4(query).v[at];
-        } else {
-            if (r < m) held_q[i] = odd_query_quad(r, quad);
-        }
-    }
+    return load_odd_quad(at, (quad - skipped) * 4u, in_rope ? A.rope_dim : A.nope_dim, F32);
 }
 
 /* Of token `slot` of the launch. */
 vec4 key_quad(uint slot, uint quad) {
-    vec4 k = vec4(0.0);
-    uint rope = quad - nope_quads;
-    if (quad < nope_quads) {
-        k = PVec4(keys).v[slot * nope_quads + quad];
-    } else if (rope < rope_quads) {
-        k = PVec4(ropes).v[slot * rope_quads + rope];
-    }
-    return k;
+    bool in_rope = quad >= nope_quads;
+    uint at = in_rope ? slot * rope_quads + quad - nope_quads : slot * nope_quads + quad;
+    return PVec4(in_rope ? ropes : keys).v[at];
 }
 
-void load_chunk(uint chunk, uint tile, uint n) {
-    uint quad = chunk * CHUNK + THREAD % CHUNK;
-    if (q_aligned) {
-        load_queries(quad, true);
-    } else {
-        load_queries(quad, false);
+/* Rows, tokens and columns that are not there repeat the last ones. */
+void load_chunk(uint chunk, uint slot, uint n, bool aligned) {
+    uint quad = min(chunk * CHUNK + THREAD % CHUNK, nope_quads + rope_quads - 1u);
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uint r = min(THREAD / CHUNK + 16u * i, m - 1u);
+        if (aligned) {
+            held_q[i] = load_quad(query, r * A.q.stride + quad * 4u, F32);
+        } else {
+            held_q[i] = odd_query_quad(r, quad);
+        }
     }
     [[unroll]] for (uint i = 0u; i < 2u; i++) {
-        uint t = THREAD / CHUNK + 16u * i;
-        held_k[i] = t < n ? key_quad(tile - A.first_token + t, quad) : vec4(0.0);
+        held_k[i] = key_quad(slot + min(THREAD / CHUNK + 16u * i, n - 1u), quad);
     }
 }
 
-void share_chunk() {
+void load_any_chunk(uint chunk, uint slot, uint n) {
+    if (q_aligned) {
+        load_chunk(chunk, slot, n, true);
+    } else {
+        load_chunk(chunk, slot, n, false);
+    }
+}
+
+/* Columns behind the last one become zeros, of the queries: that is enough. */
+void share_chunk(uint chunk) {
     uint at = THREAD / CHUNK * ROW + THREAD % CHUNK;
-    [[unroll]] for (uint i = 0u; i < 4u; i++) pool[at + 16u * i * ROW] = held_q[i];
+    bool is_there = chunk * CHUNK + THREAD % CHUNK < nope_quads + rope_quads;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        pool[at + 16u * i * ROW] = is_there ? uintBitsToFloat(held_q[i]) : vec4(0.0);
+    }
     [[unroll]] for (uint i = 0u; i < 2u; i++) pool[K_AT + at + 16u * i * ROW] = held_k[i];
 }
 
@@ -115,11 +113,12 @@ void make_scores(uint tile, uint n) {
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
         [[unroll]] for (uint j = 0u; j < 4u; j++) scores[i][j] = 0.0;
     }
-    load_chunk(0u, tile, n);
+    uint slot = tile - A.first_token;
+    load_any_chunk(0u, slot, n);
     for (uint chunk = 0u; chunk < n_chunks; chunk++) {
-        share_chunk();
+        share_chunk(chunk);
         barrier();
-        if (chunk + 1u < n_chunks) load_chunk(chunk + 1u, tile, n);
+        if (chunk + 1u < n_chunks) load_any_chunk(chunk + 1u, slot, n);
         add_products(r0, t0);
         barrier();
     }
@@ -149,10 +148,9 @@ vec4 values_of[4][2]; /* of four tokens, whose loads are under way together */
 
 /* Of token `slot` of the launch; c0 of its n_quads lie before the thread's. */
 void load_values(uint which, uint slot, uint c0, uint n_quads) {
-    uint at = slot * n_quads + c0;
     [[unroll]] for (uint v = 0u; v < V_QUADS; v++) {
-        values_of[which][v] = vec4(0.0);
-        if (c0 + 16u * v < n_quads) values_of[which][v] = PVec4(values).v[at + 16u * v];
+        uint c = min(c0 + 16u * v, n_quads - 1u);
+        values_of[which][v] = PVec4(values).v[slot * n_quads + c];
     }
 }
 
@@ -187,11 +185,16 @@ uvec2 result_at(uint r) {
 void load_sums(uint r1, uint c0, bool aligned) {
     [[unroll]] for (uint r = 0u; r < 8u; r++) {
         [[unroll]] for (uint v = 0u; v < V_QUADS; v++) {
-            sums[r][v] = vec4(0.0);
             uint c = (c0 + 16u * v) * 4u;
-            if (A.is_first == 0u && 8u * r1 + r < m) {
-                sums[r][v] = load_quad(result_at(8u * r1 + r), c, A.v_dim, F32, aligned);
+            uvec4 w = uvec4(0u);
+            if (A.is_first == 0u && 8u * r1 + r < m && c < A.v_dim) {
+                if (aligned) {
+                    w = load_quad(result_at(8u * r1 + r), c, F32);
+                } else {
+                    w = load_odd_quad(result_at(8u * r1 + r), c, A.v_dim, F32);
+                }
             }
+            sums[r][v] = uintBitsToFloat(w);
         }
     }
 }

@@ -34,40 +34,50 @@ shared uint unaligned;
 
 uint n_heads, first_head, width;
 uvec2 q_row;
-bool q_aligned, c_aligned;
-uint n; /* tokens of the tile */
+bool aligned; /* rows of the cache and of queries */
+uint n;       /* tokens of the tile */
 
-vec4 held_c[4], held_q;
+uvec4 held_c[4], held_q;
 float scores[4][8]; /* heads q0 + 4 i, tokens t0 + 8 j */
 vec4 sums[16];
 
+/* Heads, tokens and columns that are not there repeat the last ones. */
 void load_chunk(uint chunk, bool aligned) {
+    uint last = (width + 3u) / 4u - 1u, quad = min(chunk * CHUNK + THREAD % CHUNK, last);
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uint item = THREAD + 128u * i, t = item / CHUNK, quad = chunk * CHUNK + item % CHUNK;
-        held_c[i] = t < n ? load_quad(token_at[t], quad * 4u, width, DTYPE, aligned) : vec4(0.0);
+        uvec2 at = token_at[min(THREAD / CHUNK + 16u * i, n - 1u)];
+        if (aligned) {
+            held_c[i] = load_quad(at, quad * 4u, DTYPE);
+        } else {
+            held_c[i] = load_odd_quad(at, quad * 4u, width, DTYPE);
+        }
     }
-    uint h = THREAD / CHUNK, quad = chunk * CHUNK + THREAD % CHUNK;
-    held_q = vec4(0.0);
-    if (h < n_heads) {
-        uvec2 at = plus(q_row, (first_head + h) * width * 4u);
-        held_q = load_quad(at, quad * 4u, width, F32, q_aligned);
+    uint h = first_head + min(THREAD / CHUNK, n_heads - 1u);
+    if (aligned) {
+        held_q = load_quad(q_row, h * width + quad * 4u, F32);
+    } else {
+        held_q = load_odd_quad(plus(q_row, h * width * 4u), quad * 4u, width, F32);
     }
 }
 
 void load_any_chunk(uint chunk) {
-    if (c_aligned) {
+    if (aligned) {
         load_chunk(chunk, true);
     } else {
         load_chunk(chunk, false);
     }
 }
 
-void share_chunk() {
+/* Columns behind the last one become zeros, of the queries: that is enough. */
+void share_chunk(uint chunk) {
+    uint at = THREAD / CHUNK * ROW + THREAD % CHUNK;
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        uint item = THREAD + 128u * i;
-        pool[item / CHUNK * ROW + item % CHUNK] = held_c[i];
+        pool[at + 16u * i * ROW] = widen_quad(held_c[i], DTYPE);
     }
-    if (THREAD < HEADS * CHUNK) pool[Q_AT + THREAD / CHUNK * ROW + THREAD % CHUNK] = held_q;
+    bool is_there = (chunk * CHUNK + THREAD % CHUNK) * 4u < width;
+    if (THREAD < HEADS * CHUNK) {
+        pool[Q_AT + at] = is_there ? uintBitsToFloat(held_q) : vec4(0.0);
+    }
 }
 
 /* The slice's quads of the chunk. */
@@ -117,7 +127,7 @@ void make_scores() {
     }
     load_any_chunk(0u);
     for (uint chunk = 0u; chunk < n_chunks; chunk++) {
-        share_chunk();
+        share_chunk(chunk);
         barrier();
         if (chunk + 1u < n_chunks) load_any_chunk(chunk + 1u);
         add_products(slice, q0, t0);
@@ -135,17 +145,25 @@ void add_token(uint t, vec4 c) {
     }
 }
 
+uvec4 value_quad(uint t, uint column, bool aligned) {
+    uvec4 w;
+    if (aligned) {
+        w = load_quad(token_at[t], column, DTYPE);
+    } else {
+        w = load_odd_quad(token_at[t], column, A.kv_lora, DTYPE);
+    }
+    return w;
+}
+
 void add_values(uint column, uint slice, bool aligned) {
     uint t = slice, step = A.slices;
     for (; t + 3u * step < n; t += 4u * step) {
-        vec4 c[4];
-        [[unroll]] for (uint u = 0u; u < 4u; u++) {
-            c[u] = load_quad(token_at[t + u * step], column, A.kv_lora, DTYPE, aligned);
-        }
-        [[unroll]] for (uint u = 0u; u < 4u; u++) add_token(t + u * step, c[u]);
+        uvec4 w[4];
+        [[unroll]] for (uint u = 0u; u < 4u; u++) w[u] = value_quad(t + u * step, column, aligned);
+        [[unroll]] for (uint u = 0u; u < 4u; u++) add_token(t + u * step, widen_quad(w[u], DTYPE));
     }
     for (; t < n; t += step) {
-        add_token(t, load_quad(token_at[t], column, A.kv_lora, DTYPE, aligned));
+        add_token(t, widen_quad(value_quad(t, column, aligned), DTYPE));
     }
 }
 
@@ -181,8 +199,7 @@ void main() {
     n_heads = min(HEADS, A.n_heads - first_head);
     width = A.kv_lora + A.rope_dim;
     q_row = row_of(A.q, row);
-    q_aligned = quads_aligned(q_row, F32) && width % 4u == 0u;
-    bool may_align = width % 4u == 0u && A.kv_lora % 4u == 0u;
+    bool may_align = quads_aligned(q_row, F32) && (width | A.kv_lora) % 4u == 0u;
     uint slice = THREAD / threads, quad = block * threads + THREAD % threads;
     float top = UNSEEN, total = 0.0;
     [[unroll]] for (uint h = 0u; h < 16u; h++) sums[h] = vec4(0.0);
@@ -196,12 +213,12 @@ void main() {
             if (!quads_aligned(at, DTYPE)) unaligned = 1u;
         }
         barrier();
-        c_aligned = may_align && unaligned == 0u;
+        aligned = may_align && unaligned == 0u;
         make_scores();
         softmax_tile(top, total);
         scale_sums();
         if (quad < n_quads) {
-            if (c_aligned) {
+            if (aligned) {
                 add_values(quad * 4u, slice, true);
             } else {
                 add_values(quad * 4u, slice, false);

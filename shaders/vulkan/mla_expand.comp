@@ -24,39 +24,60 @@ uint n;         /* tokens */
 uint w_first;   /* row of kv_b */
 uint n_w;       /* rows of it */
 bool c_aligned, w_aligned;
-vec4 held_c[2], held_w[2];
+uvec4 held_c[2], held_w[2]; /* MXFP4: widened */
 
-/* Columns [i, i + 4) of a row of kv_b. */
-vec4 weight_quad(uint r, uint i) {
-    vec4 v = vec4(0.0);
-    if (DTYPE != MXFP4) {
-        uvec2 at = plus_mul(A.kv_b.at, r, A.kv_b.stride * size_of(DTYPE));
-        v = load_quad(at, i, A.kv_lora, DTYPE, w_aligned);
-    } else if (i < A.kv_lora) {
-        uvec2 codes = plus_mul(A.kv_b.at, r, A.kv_lora / 2u);
-        uint scale = load_u8(plus_mul(A.kv_b.scales, r, A.kv_lora / 32u), i / 32u);
-        v = e2m1(load_u8(codes, i / 2u) | (load_u8(codes, i / 2u + 1u) << 8u));
-        [[unroll]] for (uint j = 0u; j < 4u; j++) v[j] = mx_scaled(v[j], scale);
-    }
-    return v;
+uvec4 mx_quad(uint r, uint i) {
+    uvec2 codes = plus_mul(A.kv_b.at, r, A.kv_lora / 2u);
+    uint scale = load_u8(plus_mul(A.kv_b.scales, r, A.kv_lora / 32u), i / 32u);
+    vec4 v = e2m1(load_u8(codes, i / 2u) | (load_u8(codes, i / 2u + 1u) << 8u));
+    [[unroll]] for (uint j = 0u; j < 4u; j++) v[j] = mx_scaled(v[j], scale);
+    return floatBitsToUint(v);
 }
 
-void load_chunk(uint chunk) {
+uvec4 any_quad(uvec2 at, uint i, uint dtype, bool aligned) {
+    uvec4 w;
+    if (aligned) {
+        w = load_quad(at, i, dtype);
+    } else {
+        w = load_odd_quad(at, i, A.kv_lora, dtype);
+    }
+    return w;
+}
+
+/* Tokens, rows of kv_b and columns that are not there repeat the last ones. */
+void load_chunk(uint chunk, bool aligned) {
+    uint last = (A.kv_lora + 3u) / 4u - 1u;
+    uint c = min(chunk * CHUNK + THREAD % CHUNK, last) * 4u;
     [[unroll]] for (uint i = 0u; i < 2u; i++) {
-        uint item = THREAD + 128u * i, r = item / CHUNK, c = (chunk * CHUNK + item % CHUNK) * 4u;
-        held_c[i] = vec4(0.0);
-        held_w[i] = vec4(0.0);
-        if (r < n) held_c[i] = load_quad(token_at[r], c, A.kv_lora, CACHE_DTYPE, c_aligned);
-        if (r < n_w) held_w[i] = weight_quad(w_first + r, c);
+        uint r = THREAD / CHUNK + 32u * i, w = w_first + min(r, n_w - 1u);
+        held_c[i] = any_quad(token_at[min(r, n - 1u)], c, CACHE_DTYPE, aligned);
+        if (DTYPE == MXFP4) {
+            held_w[i] = mx_quad(w, c);
+        } else {
+            uvec2 at = plus_mul(A.kv_b.at, w, A.kv_b.stride * size_of(DTYPE));
+            held_w[i] = any_quad(at, c, DTYPE, aligned);
+        }
     }
 }
 
-/* Row o of kv_b lies where a thread's eight neighbours are eight apart. */
-void share_chunk() {
+void load_any_chunk(uint chunk) {
+    if (c_aligned && w_aligned) {
+        load_chunk(chunk, true);
+    } else {
+        load_chunk(chunk, false);
+    }
+}
+
+/* Row o of kv_b lies where a thread's eight neighbours are eight apart. Columns behind the last one
+ * become zeros, of kv_b: that is enough. */
+void share_chunk(uint chunk) {
+    uint quad = THREAD % CHUNK;
+    bool is_there = (chunk * CHUNK + quad) * 4u < A.kv_lora;
     [[unroll]] for (uint i = 0u; i < 2u; i++) {
-        uint item = THREAD + 128u * i, r = item / CHUNK, quad = item % CHUNK;
-        pool[r * ROW + quad] = held_c[i];
-        pool[W_AT + (r / 8u + r % 8u * 8u) * ROW + quad] = held_w[i];
+        uint r = THREAD / CHUNK + 32u * i;
+        vec4 w = widen_quad(held_w[i], DTYPE == MXFP4 ? F32 : DTYPE);
+        pool[r * ROW + quad] = widen_quad(held_c[i], CACHE_DTYPE);
+        pool[W_AT + (r / 8u + r % 8u * 8u) * ROW + quad] = is_there ? w : vec4(0.0);
     }
 }
 
@@ -66,7 +87,14 @@ void share_ropes(uint slot, uint t0) {
     bool aligned = c_aligned && A.rope_dim % 4u == 0u;
     for (uint i = THREAD; i < n * n_quads; i += THREADS) {
         uvec2 from = plus(token_at[i / n_quads], A.kv_lora * size_of(CACHE_DTYPE));
-        PVec4(to).v[i] = load_quad(from, i % n_quads * 4u, A.rope_dim, CACHE_DTYPE, aligned);
+        uint c = i % n_quads * 4u;
+        uvec4 w;
+        if (aligned) {
+            w = load_quad(from, c, CACHE_DTYPE);
+        } else {
+            w = load_odd_quad(from, c, A.rope_dim, CACHE_DTYPE);
+        }
+        PVec4(to).v[i] = widen_quad(w, CACHE_DTYPE);
     }
 }
 
@@ -95,7 +123,7 @@ void main() {
     }
     barrier();
     c_aligned = unaligned == 0u && A.kv_lora % 4u == 0u;
-    w_aligned = quads_aligned(A.kv_b.at, DTYPE) && A.kv_b.stride % 4u == 0u && A.kv_lora % 4u == 0u;
+    w_aligned = DTYPE == MXFP4 || (quads_aligned(A.kv_b.at, DTYPE) && A.kv_b.stride % 4u == 0u);
     bool is_key = tile < n_key_tiles;
     uint first = (is_key ? tile : tile - n_key_tiles) * TILE, dim = is_key ? A.nope_dim : A.v_dim;
     w_first = head * (A.nope_dim + A.v_dim) + (is_key ? 0u : A.nope_dim) + first;
@@ -107,11 +135,11 @@ void main() {
     }
     uint token = THREAD / 8u, octet = THREAD % 8u;
     uint n_chunks = (A.kv_lora + CHUNK * 4u - 1u) / (CHUNK * 4u);
-    load_chunk(0u);
+    load_any_chunk(0u);
     for (uint chunk = 0u; chunk < n_chunks; chunk++) {
-        share_chunk();
+        share_chunk(chunk);
         barrier();
-        if (chunk + 1u < n_chunks) load_chunk(chunk + 1u);
+        if (chunk + 1u < n_chunks) load_any_chunk(chunk + 1u);
         [[unroll]] for (uint k = 0u; k < CHUNK; k++) {
             vec4 c[4];
             [[unroll]] for (uint i = 0u; i < 4u; i++) c[i] = pool[(token + 16u * i) * ROW + k];
