@@ -174,11 +174,12 @@ int32_t vk_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err
                                     .gate = vk_kda_gate(&a->gate),
                                     .emit_rows = vk_span(a->emit_rows),
                                     .n_emit = a->n_emit};
-    struct vk_launch launch = {.kernel = VK_kda_prep,
-                               .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
-                               .args = &args,
-                               .specs = {vk_kda_aligned(&a->q) && vk_kda_aligned(&a->k)},
-                               .n_specs = 1};
+    struct vk_launch launch = {
+        .kernel = VK_kda_prep,
+        .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
+        .args = &args,
+        .specs = {vk_kda_aligned(&a->q) && vk_kda_aligned(&a->k), dim, l.padded},
+        .n_specs = 3};
     vk_reads_rows(&launch, &a->rows);
     vk_reads_mat(&launch, &a->q, n_rows, channels);
     vk_reads_mat(&launch, &a->k, n_rows, channels);

@@ -57,8 +57,8 @@ int32_t vk_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err
         .kernel = VK_kda_step,
         .threads = threads,
         .specs = {choose_aligned(a), args.state.region.dtype, cols4,
-                  (uint32_t)vk_div_up(dim, threads / cols4)},
-        .n_specs = 4,
+                  (uint32_t)vk_div_up(dim, threads / cols4), dim, a->rows.max_rows > 1},
+        .n_specs = 6,
         .args = &args,
         .groups = (uint64_t)a->rows.n_seqs * n_heads,
         .work = (uint64_t)n_heads * dim * dim * (8ull * a->rows.n_seqs + 4ull * a->rows.n_rows)};

@@ -11,7 +11,7 @@
 
 /* What kda_prep leaves for kda_recur.
  *
- * A sequence is cut into tiles of EB_KDA_CHUNK rows, counted from its first one; an emitted row cuts
+ * A sequence is cut into tiles of EB_KDA_CHUNK rows, counted from its first; an emitted row cuts
  * its tile once more. Chunk number t < n_tiles is the part of tile t behind its last emitted row;
  * chunk n_tiles + e is the part of a tile that ends with emitted row number e. Chunks without rows
  * are skipped.

@@ -9,7 +9,9 @@ uint seq_begin(eb_rows_arg rows, uint s) {
 
 /* Unit u of a slot; 0 for slot -1. */
 uvec2 slot_unit(eb_region_arg region, int slot, uint u) {
-    return slot < 0 ? uvec2(0u) : unit_of(region, uint(slot), u);
+    uvec2 at = uvec2(0u);
+    if (slot >= 0) at = unit_of(region, uint(slot), u);
+    return at;
 }
 
 uvec2 unit_in(eb_state_arg io, uint s, uint u) {
@@ -27,52 +29,61 @@ bool aligned4(uvec2 at, uint size) {
     return (at.x & (4u * size - 1u)) == 0u;
 }
 
-/* f32 elements i .. i + 3, of which n are there (i < n); the others are zeros. `aligned`: the
+/* A function with one way out: with several, its result and all that is live stay alive around a
+ * loop that compilers make of it.
+ *
+ * f32 elements i .. i + 3, of which n are there (i < n); the others are zeros. `aligned`: the
  * address is, and n is a multiple of 4. */
 vec4 load4(uvec2 at, uint i, uint n, bool aligned) {
-    if (aligned) return PVec4(at).v[i / 4u];
     vec4 x = vec4(0.0);
-    [[unroll]] for (uint j = 0u; j < 4u; j++)
-        if (i + j < n) x[j] = PF32(at).v[i + j];
+    if (aligned) {
+        x = PVec4(at).v[i / 4u];
+    } else {
+        [[unroll]] for (uint j = 0u; j < 4u; j++)
+            if (i + j < n) x[j] = PF32(at).v[i + j];
+    }
     return x;
 }
 
 void store4(uvec2 at, uint i, uint n, bool aligned, vec4 x) {
     if (aligned) {
         PVec4(at).v[i / 4u] = x;
-        return;
+    } else {
+        [[unroll]] for (uint j = 0u; j < 4u; j++)
+            if (i + j < n) PF32(at).v[i + j] = x[j];
     }
-    [[unroll]] for (uint j = 0u; j < 4u; j++)
-        if (i + j < n) PF32(at).v[i + j] = x[j];
 }
 
 /* The same of a state, F32 or BF16, all four there. */
 vec4 state_load(uvec2 at, uint i, uint dtype, bool aligned) {
-    if (dtype == F32) return load4(at, i, i + 4u, aligned);
-    if (aligned) {
-        uvec2 w = PUvec2(at).v[i / 4u];
-        return uintBitsToFloat(uvec4(w.x << 16, w.x & 0xffff0000u, w.y << 16, w.y & 0xffff0000u));
-    }
     vec4 x;
-    [[unroll]] for (uint j = 0u; j < 4u; j++) x[j] = bf16_to_f32(uint(PU16(at).v[i + j]));
+    if (dtype == F32) {
+        x = load4(at, i, i + 4u, aligned);
+    } else if (aligned) {
+        uvec2 w = PUvec2(at).v[i / 4u];
+        x = uintBitsToFloat(uvec4(w.x << 16, w.x & 0xffff0000u, w.y << 16, w.y & 0xffff0000u));
+    } else {
+        [[unroll]] for (uint j = 0u; j < 4u; j++) x[j] = bf16_to_f32(uint(PU16(at).v[i + j]));
+    }
     return x;
 }
 
 uvec4 to_bf16(vec4 x) {
-    return uvec4(f32_to_bf16(x.x), f32_to_bf16(x.y), f32_to_bf16(x.z), f32_to_bf16(x.w));
+    uvec4 u = floatBitsToUint(x);
+    uvec4 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    uvec4 nan = (u >> 16) | 0x40u;
+    return mix(rounded, nan, greaterThan(u & 0x7fffffffu, uvec4(0x7f800000u)));
 }
 
 void state_store(uvec2 at, uint i, uint dtype, bool aligned, vec4 x) {
+    uvec4 h = to_bf16(x);
     if (dtype == F32) {
         store4(at, i, i + 4u, aligned, x);
-        return;
-    }
-    uvec4 h = to_bf16(x);
-    if (aligned) {
+    } else if (aligned) {
         PUvec2(at).v[i / 4u] = uvec2(h.x | h.y << 16, h.z | h.w << 16);
-        return;
+    } else {
+        [[unroll]] for (uint j = 0u; j < 4u; j++) PU16(at).v[i + j] = uint16_t(h[j]);
     }
-    [[unroll]] for (uint j = 0u; j < 4u; j++) PU16(at).v[i + j] = uint16_t(h[j]);
 }
 
 /* ---- short convolution ------------------------------------------------------------------ */
@@ -81,10 +92,14 @@ void state_store(uvec2 at, uint i, uint dtype, bool aligned, vec4 x) {
  * from x or, before that, from its window (0: zeros). */
 vec4 conv_input(eb_mat_arg x, uvec2 window, uint begin, uint row, uint back, uint c, uint n,
                 bool aligned) {
-    if (row - begin >= back) return load4(row_of(x, row - back), c, n, aligned);
-    if (absent(window)) return vec4(0.0);
-    uvec2 at = plus_mul(window, 3u + (row - begin) - back, n * 4u);
-    return load4(at, c, n, aligned && aligned4(window, 4u));
+    vec4 y = vec4(0.0);
+    if (row - begin >= back) {
+        y = load4(row_of(x, row - back), c, n, aligned);
+    } else if (!absent(window)) {
+        uvec2 at = plus_mul(window, 3u + (row - begin) - back, n * 4u);
+        y = load4(at, c, n, aligned && aligned4(window, 4u));
+    }
+    return y;
 }
 
 /* Taps of channels c .. c + 3, [0] the oldest. */
@@ -92,11 +107,10 @@ mat4 conv_weights(eb_vec_arg w, uint c, uint n) {
     mat4 lines = mat4(0.0); /* a channel each */
     bool whole = aligned4(w.at, size_of(w.dtype)) && w.dtype != F16;
     [[unroll]] for (uint j = 0u; j < 4u; j++) {
-        if (c + j >= n) continue;
         uint at = (c + j) * 4u;
-        if (whole) {
+        if (c + j < n && whole) {
             lines[j] = state_load(w.at, at, w.dtype, true);
-        } else {
+        } else if (c + j < n) {
             [[unroll]] for (uint t = 0u; t < 4u; t++) lines[j][t] = load(w.at, at + t, w.dtype);
         }
     }
@@ -134,9 +148,10 @@ void windows_write(eb_state_arg io, eb_mat_arg x, uint s, uint begin, uint end, 
     }
     for (uint e = 0u; e < io.n_emit; e++) {
         uint row = uint(PI32(io.emit_rows).v[e]);
-        if (row < begin || row >= end) continue;
-        uvec2 at = slot_unit(io.region, PI32(io.emit_slots).v[e], unit);
-        if (!absent(at)) window_write(at, old, x, begin, row + 1u, c, n, aligned);
+        if (row >= begin && row < end) {
+            uvec2 at = slot_unit(io.region, PI32(io.emit_slots).v[e], unit);
+            if (!absent(at)) window_write(at, old, x, begin, row + 1u, c, n, aligned);
+        }
     }
     if (!absent(to)) window_write(to, old, x, begin, end, c, n, aligned);
 }

@@ -11,8 +11,8 @@
  * The decay of a pair (i, j) is exp(g_{j+1} + .. + g_i), and nothing bounds it from below: exp(G_i)
  * exp(-G_j) would overflow, and differences of running sums would cancel. The chunk is halved
  * instead, again and again: for a block cut in two, pairs across the cut are weighed by the product
- * of two factors, the decay from the cut to i and that from j to the cut. Both are at most 1, and
- * the products are plain dot products.
+ * of two factors, the decay P from the cut to i and the decay Q from j to the cut. Both are at most
+ * 1 and grow from level to level by one multiplication, and the products are plain dot products.
  *
  * A thread owns one channel of eight rows: rows 0 .. 7 for the first half of the threads, rows 8 ..
  * 15 for the second. Channels come in blocks of THREADS / 2. */
@@ -24,28 +24,30 @@
 #include "kda_gate.glsl"
 
 layout(constant_id = 2) const bool ALIGNED = false; /* q and k */
+layout(constant_id = 3) const uint DIM = 8;
+layout(constant_id = 4) const uint PADDED = 32;
 
 #define BLOCK (THREADS / 2u) /* channels */
 #define LINE (THREADS / 8u + 1u) /* of a row in `room`, padded against bank conflicts */
 #define C EB_KDA_CHUNK
 
 /* While A and M are formed: keys times their factor [16][LINE], queries of the upper halves
- * [8][LINE]. Then A and M [16][4] each, W of the first eight rows [8][BLOCK / 4], and the sums of g
- * over each half [2][BLOCK / 4]. */
+ * [8][LINE]. Then A and M [16][4] each, W of the first eight rows [8][BLOCK / 4], and the decays of
+ * each half [2][BLOCK / 4]. */
 shared vec4 room[24 * 33];
 shared float parts[512];
 shared float inverse_k[C], inverse_q[C], diagonal[C], beta[C];
 
 #define ROOM_M 64u
 #define ROOM_W 128u
-#define ROOM_SUMS (ROOM_W + 8u * (BLOCK / 4u))
+#define ROOM_DECAYS (ROOM_W + 8u * (BLOCK / 4u))
 
 /* The rows of this chunk. */
 uint first, n_rows, head;
 float a_scale;
 
-/* This thread's. */
-float g[8], k[8], q[8];
+/* This thread's rows of one channel: keys, queries, and P and Q of the level. */
+float k[8], q[8], from_cut[8], to_cut[8];
 
 /* False: there is no such chunk. */
 bool find_chunk(uint chunk) {
@@ -81,13 +83,13 @@ bool find_chunk(uint chunk) {
 
 /* Inverse lengths of q and k, <q, k>, beta. Absent rows get zeros. */
 void load_norms() {
-    uint lanes = THREADS / C, r = THREAD / lanes, lane = THREAD % lanes, dim = A.work.dim;
+    uint lanes = THREADS / C, r = THREAD / lanes, lane = THREAD % lanes;
     vec3 sum = vec3(0.0); /* qq, kk, qk */
     if (r < n_rows) {
-        uvec2 q_row = plus(row_of(A.q, first + r), head * dim * 4u);
-        uvec2 k_row = plus(row_of(A.k, first + r), head * dim * 4u);
-        for (uint c = lane * 4u; c < dim; c += lanes * 4u) {
-            vec4 x = load4(q_row, c, dim, ALIGNED), y = load4(k_row, c, dim, ALIGNED);
+        uvec2 q_row = plus(row_of(A.q, first + r), head * DIM * 4u);
+        uvec2 k_row = plus(row_of(A.k, first + r), head * DIM * 4u);
+        for (uint c = lane * 4u; c < DIM; c += lanes * 4u) {
+            vec4 x = load4(q_row, c, DIM, ALIGNED), y = load4(k_row, c, DIM, ALIGNED);
             sum += vec3(dot(x, x), dot(y, y), dot(x, y));
         }
     }
@@ -107,18 +109,40 @@ void load_norms() {
     barrier();
 }
 
-/* g, k and q of one channel. */
+/* Bytes between two rows. */
+uvec2 row_step(eb_mat_arg m) {
+    uint high, low;
+    umulExtended(m.stride, 4u, high, low);
+    return uvec2(low, high);
+}
+
+/* One channel: keys, queries, and for blocks of two rows P = decay and Q = 1. */
 void load_rows(uint c) {
-    uint half_row = THREAD / BLOCK * 8u, at = head * A.work.dim + c;
-    bool there = c < A.work.dim;
-    float bias = there ? load(A.gate.dt_bias.at, at, A.gate.dt_bias.dtype) : 0.0;
+    uint half_row = THREAD / BLOCK * 8u, at = head * DIM + c;
+    bool there = c < DIM;
+    eb_kda_gate_arg gate = A.gate;
+    float bias = there ? load(gate.dt_bias.at, at, gate.dt_bias.dtype) : 0.0;
+    uvec2 k_row = row_of(A.k, first + half_row), k_step = row_step(A.k);
+    uvec2 q_row = row_of(A.q, first + half_row), q_step = row_step(A.q);
+    uvec2 g_row = row_of(gate.g_raw, first + half_row), g_step = row_step(gate.g_raw);
     [[unroll]] for (uint i = 0u; i < 8u; i++) {
-        uint r = half_row + i, row = first + r;
-        g[i] = k[i] = q[i] = 0.0;
-        if (!there || r >= n_rows) continue;
-        k[i] = PF32(row_of(A.k, row)).v[at] * inverse_k[r];
-        q[i] = PF32(row_of(A.q, row)).v[at] * inverse_q[r];
-        g[i] = gate_log(A.gate, a_scale, bias, PF32(row_of(A.gate.g_raw, row)).v[at]);
+        uint r = half_row + i;
+        k[i] = q[i] = 0.0;
+        from_cut[i] = to_cut[i] = 1.0;
+        if (there && r < n_rows) {
+            k[i] = PF32(k_row).v[at];
+            q[i] = PF32(q_row).v[at];
+            from_cut[i] = PF32(g_row).v[at];
+        }
+        k_row = plus(k_row, k_step);
+        q_row = plus(q_row, q_step);
+        g_row = plus(g_row, g_step);
+    }
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        uint r = half_row + i;
+        k[i] *= inverse_k[r];
+        q[i] *= inverse_q[r];
+        if (there && r < n_rows) from_cut[i] = exp(gate_log(gate, a_scale, bias, from_cut[i]));
     }
 }
 
@@ -131,26 +155,31 @@ void put_query(uint u, uint c, float x) {
     room[(16u + u) * LINE + c / 4u][c % 4u] = x;
 }
 
-/* Rows of one side of a cut, from i0 on in this thread's eight: the upper side is weighed from the
- * cut on, the lower one up to the cut. */
-#define LOWER_SIDE(i0, SPAN, c)                                          \
-    {                                                                    \
-        float sum = 0.0;                                                 \
-        [[unroll]] for (uint m = SPAN; m-- > 0u;) {                      \
-            put_key(half_row + (i0) + m, c, k[(i0) + m] * exp(sum));     \
-            sum += g[(i0) + m];                                          \
-        }                                                                \
+/* For blocks of 2 * span rows, span at most 4: what lies on both sides of the cuts, times its
+ * factor. */
+void put_sides(uint span, uint c) {
+    uint half_row = THREAD / BLOCK * 8u;
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        if ((i & span) == 0u) {
+            put_key(half_row + i, c, k[i] * to_cut[i]);
+        } else {
+            uint u = half_row / 2u + i / (2u * span) * span + i % span;
+            put_key(half_row + i, c, k[i] * from_cut[i]);
+            put_query(u, c, q[i] * from_cut[i]);
+        }
     }
-#define UPPER_SIDE(i0, SPAN, u0, c)                                      \
-    {                                                                    \
-        float sum = 0.0;                                                 \
-        [[unroll]] for (uint m = 0u; m < SPAN; m++) {                    \
-            sum += g[(i0) + m];                                          \
-            float f = exp(sum);                                          \
-            put_key(half_row + (i0) + m, c, k[(i0) + m] * f);            \
-            put_query((u0) + m, c, q[(i0) + m] * f);                     \
-        }                                                                \
+}
+
+/* P and Q of blocks of 2 * span rows grow to those of the halves of larger blocks. */
+void join_sides(uint span) {
+    [[unroll]] for (uint b = 0u; b < 8u; b += 2u * span) {
+        float upper = from_cut[b + 2u * span - 1u], lower = from_cut[b + span - 1u];
+        [[unroll]] for (uint i = 0u; i < span; i++) {
+            to_cut[b + i] *= upper;
+            from_cut[b + span + i] *= lower;
+        }
     }
+}
 
 /* Pairs across the cuts of blocks of 2 * span rows. Pair p lies in block p / span^2. */
 uvec2 pair_rows(uint p, uint span) {
@@ -191,40 +220,127 @@ void put_pair(uint span, float total) {
     room[THREAD < n_pairs ? at : ROOM_M + at][ij.y % 4u] = total;
 }
 
-/* Row i of A, of M: element j. */
-#define A_OF(i, j) room[(i) * 4u + (j) / 4u][(j) % 4u]
-#define M_OF(i, j) room[ROOM_M + (i) * 4u + (j) / 4u][(j) % 4u]
+/* Within eight rows, `own` the first one: from becomes (I + B A)^-1 B from. */
+void substitute(inout float from[8], uint own) {
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        uint at = (own + i) * 4u + own / 4u;
+        vec4 low = room[at], high = room[at + 1u];
+        [[unroll]] for (uint j = 0u; j < i; j++)
+            from[i] -= (j < 4u ? low[j % 4u] : high[j % 4u]) * from[j];
+        from[i] *= beta[own + i];
+    }
+}
+
+/* Within eight rows: query -= M w. */
+void subtract_queries(inout float query[8], float w[8], uint own) {
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        uint at = ROOM_M + (own + i) * 4u + own / 4u;
+        vec4 low = room[at], high = room[at + 1u];
+        [[unroll]] for (uint j = 0u; j <= i; j++)
+            query[i] -= (j < 4u ? low[j % 4u] : high[j % 4u]) * w[j];
+    }
+}
+
+/* The upper eight rows' W in the lower eight: from -= A w, query -= M w. */
+void subtract_upper(inout float from[8], inout float query[8], uint c) {
+    float w[8];
+    [[unroll]] for (uint j = 0u; j < 8u; j++)
+        w[j] = room[ROOM_W + j * (BLOCK / 4u) + c / 4u][c % 4u];
+    vec4 w_low = vec4(w[0], w[1], w[2], w[3]), w_high = vec4(w[4], w[5], w[6], w[7]);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        uint at = (8u + i) * 4u;
+        from[i] -= dot(room[at], w_low) + dot(room[at + 1u], w_high);
+        query[i] -= dot(room[ROOM_M + at], w_low) + dot(room[ROOM_M + at + 1u], w_high);
+    }
+}
 
 /* Solves for one column: from[8] are this thread's rows of K+ (or of the identity), and becomes W;
  * query[8] are those of Q+, and becomes Q+ - M W. The lower rows wait for the upper ones. */
 void solve(inout float from[8], inout float query[8], uint c) {
-    bool second = THREAD >= BLOCK;
-    if (!second) {
-        [[unroll]] for (uint i = 0u; i < 8u; i++) {
-            [[unroll]] for (uint j = 0u; j < i; j++) from[i] -= A_OF(i, j) * from[j];
-            from[i] *= beta[i];
+    bool lower = THREAD >= BLOCK;
+    if (!lower) {
+        substitute(from, 0u);
+        [[unroll]] for (uint i = 0u; i < 8u; i++)
             room[ROOM_W + i * (BLOCK / 4u) + c / 4u][c % 4u] = from[i];
-        }
-        [[unroll]] for (uint i = 0u; i < 8u; i++)
-            [[unroll]] for (uint j = 0u; j <= i; j++) query[i] -= M_OF(i, j) * from[j];
+        subtract_queries(query, from, 0u);
     }
     barrier();
-    if (second) {
-        [[unroll]] for (uint j = 0u; j < 8u; j++) {
-            float w = room[ROOM_W + j * (BLOCK / 4u) + c / 4u][c % 4u];
-            [[unroll]] for (uint i = 0u; i < 8u; i++) {
-                from[i] -= A_OF(8u + i, j) * w;
-                query[i] -= M_OF(8u + i, j) * w;
-            }
-        }
-        [[unroll]] for (uint i = 0u; i < 8u; i++) {
-            [[unroll]] for (uint j = 0u; j < i; j++) from[i] -= A_OF(8u + i, 8u + j) * from[j];
-            from[i] *= beta[8u + i];
-        }
-        [[unroll]] for (uint i = 0u; i < 8u; i++)
-            [[unroll]] for (uint j = 0u; j <= i; j++) query[i] -= M_OF(8u + i, 8u + j) * from[j];
+    if (lower) {
+        subtract_upper(from, query, c);
+        substitute(from, 8u);
+        subtract_queries(query, from, 8u);
     }
     barrier();
+}
+
+/* The channels of a block: W and the rest go to the chunk at `to`. */
+void finish_block(uvec2 to, uint block, uint own) {
+    const uint line = PADDED + C;
+    uint c = block * BLOCK + own, half_row = THREAD / BLOCK * 8u;
+    float from[8], query[8], mine = from_cut[7];
+    room[ROOM_DECAYS + THREAD / 4u][THREAD % 4u] = mine;
+    barrier();
+    uint other = THREAD ^ BLOCK;
+    float others = room[ROOM_DECAYS + other / 4u][other % 4u];
+    float before = half_row == 0u ? 1.0 : others, behind = half_row == 0u ? others : 1.0;
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        from[i] = k[i] * (from_cut[i] * before);
+        query[i] = q[i] * (from_cut[i] * before);
+    }
+    solve(from, query, own);
+    if (c >= PADDED) return;
+    uvec2 star = plus(to, 2u * C * line * 4u);
+    if (half_row == 0u) PF32(plus(star, C * PADDED * 4u)).v[c] = mine * others;
+    uvec2 w_at = plus(to, (half_row * line + c) * 4u), q_at = plus(w_at, C * line * 4u);
+    star = plus(star, (half_row * PADDED + c) * 4u);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        PF32(w_at).v[i * line] = -from[i];
+        PF32(q_at).v[i * line] = query[i];
+        PF32(star).v[i * PADDED] = k[i] * (to_cut[i] * behind);
+    }
+}
+
+/* T and M T, as if the identity were another 16 channels. */
+void finish_identity(uvec2 to, uint own) {
+    const uint line = PADDED + C;
+    uint half_row = THREAD / BLOCK * 8u;
+    float from[8], query[8];
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        from[i] = half_row + i == own ? 1.0 : 0.0;
+        query[i] = 0.0;
+    }
+    solve(from, query, own);
+    if (own >= C) return;
+    uvec2 t_at = plus(to, (half_row * line + PADDED + own) * 4u);
+    uvec2 mt_at = plus(t_at, C * line * 4u);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        PF32(t_at).v[i * line] = from[i];
+        PF32(mt_at).v[i * line] = -query[i];
+    }
+}
+
+/* The pairs that this thread sums up for A or M, by the distance of the cut's sides. */
+struct Pairs {
+    float of8, of4, of2, of1;
+};
+
+/* Adds what the block of channels in k, q, from_cut and to_cut gives. */
+void add_block(inout Pairs pairs, uint own) {
+    uint half_row = THREAD / BLOCK * 8u;
+    put_sides(1u, own);
+    add_pairs(1u, pairs.of1);
+    join_sides(1u);
+    put_sides(2u, own);
+    add_pairs(2u, pairs.of2);
+    join_sides(2u);
+    put_sides(4u, own);
+    add_pairs(4u, pairs.of4);
+    join_sides(4u);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        put_key(half_row + i, own, k[i] * (half_row == 0u ? to_cut[i] : from_cut[i]));
+        if (half_row > 0u) put_query(i, own, q[i] * from_cut[i]);
+    }
+    add_pairs(8u, pairs.of8);
 }
 
 void main() {
@@ -233,79 +349,31 @@ void main() {
     head = group % A.work.n_heads;
     if (!find_chunk(chunk)) return;
     a_scale = gate_scale(A.gate, head);
-    uint own = THREAD % BLOCK, half_row = THREAD / BLOCK * 8u;
-    uint padded = A.work.padded, n_blocks = (padded + BLOCK - 1u) / BLOCK;
     load_norms();
-
-    float pairs8 = 0.0, pairs4 = 0.0, pairs2 = 0.0, pairs1 = 0.0;
+    const uint n_blocks = (PADDED + BLOCK - 1u) / BLOCK;
+    uint own = THREAD % BLOCK;
+    Pairs pairs = Pairs(0.0, 0.0, 0.0, 0.0);
     for (uint b = 0u; b < n_blocks; b++) {
         load_rows(b * BLOCK + own);
-        if (half_row == 0u) {
-            LOWER_SIDE(0u, 8u, own)
-        } else {
-            UPPER_SIDE(0u, 8u, 0u, own)
-        }
-        add_pairs(8u, pairs8);
-        LOWER_SIDE(0u, 4u, own)
-        UPPER_SIDE(4u, 4u, half_row / 2u, own)
-        add_pairs(4u, pairs4);
-        [[unroll]] for (uint i = 0u; i < 8u; i += 4u) {
-            LOWER_SIDE(i, 2u, own)
-            UPPER_SIDE(i + 2u, 2u, (half_row + i) / 2u, own)
-        }
-        add_pairs(2u, pairs2);
-        [[unroll]] for (uint i = 0u; i < 8u; i += 2u) {
-            LOWER_SIDE(i, 1u, own)
-            UPPER_SIDE(i + 1u, 1u, (half_row + i) / 2u, own)
-        }
-        add_pairs(1u, pairs1);
+        add_block(pairs, own);
     }
     barrier();
-    put_pair(8u, pairs8);
-    put_pair(4u, pairs4);
-    put_pair(2u, pairs2);
-    put_pair(1u, pairs1);
+    put_pair(8u, pairs.of8);
+    put_pair(4u, pairs.of4);
+    put_pair(2u, pairs.of2);
+    put_pair(1u, pairs.of1);
     if (THREAD < C) room[ROOM_M + THREAD * 4u + THREAD / 4u][THREAD % 4u] = diagonal[THREAD];
     barrier();
-
-    uint index = chunk * A.work.n_heads + head, line = padded + C;
-    uvec2 to = plus_mul(A.work.chunks, index, A.work.chunk_floats * 4u);
-    uvec2 star = plus(to, 2u * C * line * 4u), decay = plus(star, C * padded * 4u);
-    float from[8], query[8];
+    uvec2 to =
+        plus_mul(A.work.chunks, chunk * A.work.n_heads + head, A.work.chunk_floats * 4u);
     for (uint b = 0u; b < n_blocks; b++) {
-        uint c = b * BLOCK + own;
-        if (n_blocks > 1u) load_rows(c);
-        float sum = 0.0;
-        [[unroll]] for (uint i = 0u; i < 8u; i++) sum += g[i];
-        room[ROOM_SUMS + THREAD / 4u][THREAD % 4u] = sum;
-        barrier();
-        uint other = THREAD ^ BLOCK;
-        float others = room[ROOM_SUMS + other / 4u][other % 4u];
-        float down = half_row == 0u ? 0.0 : others, up = half_row == 0u ? others : 0.0;
-        [[unroll]] for (uint i = 0u; i < 8u; i++) {
-            down += g[i];
-            from[i] = k[i] * exp(down);
-            query[i] = q[i] * exp(down);
+        if (n_blocks > 1u) {
+            load_rows(b * BLOCK + own);
+            join_sides(1u);
+            join_sides(2u);
+            join_sides(4u);
         }
-        solve(from, query, own);
-        if (c >= padded) continue;
-        if (half_row == 0u) PF32(decay).v[c] = exp(sum + others);
-        [[unroll]] for (uint i = 8u; i-- > 0u;) {
-            uint r = half_row + i;
-            PF32(star).v[r * padded + c] = k[i] * exp(up);
-            up += g[i];
-            PF32(to).v[r * line + c] = -from[i];
-            PF32(to).v[(C + r) * line + c] = query[i];
-        }
+        finish_block(to, b, own);
     }
-    [[unroll]] for (uint i = 0u; i < 8u; i++) {
-        from[i] = half_row + i == own ? 1.0 : 0.0;
-        query[i] = 0.0;
-    }
-    solve(from, query, own);
-    if (own >= C) return;
-    [[unroll]] for (uint i = 0u; i < 8u; i++) {
-        PF32(to).v[(half_row + i) * line + padded + own] = from[i];
-        PF32(to).v[(C + half_row + i) * line + padded + own] = -query[i];
-    }
+    finish_identity(to, own);
 }

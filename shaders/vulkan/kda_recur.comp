@@ -94,7 +94,7 @@ void main() {
         multiply(from);
         barrier();
         update(from);
-        if (emitted >= 0) store_state(walk_emit(), A.state.region.dtype);
+        if (emitted >= 0) store_state(walk_slot(emitted), A.state.region.dtype);
     }
     uint dtype;
     uvec2 to = walk_to(dtype);

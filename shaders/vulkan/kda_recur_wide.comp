@@ -7,7 +7,8 @@
  * step has to choose.
  *
  * With STAGED a workgroup brings a chunk into shared memory once for all its subgroups, and reads
- * the next one into registers meanwhile; without, all read from memory as they go. */
+ * the next one into registers meanwhile, a whole chunk ahead; without, all read from memory as they
+ * go. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_SUBGROUP
 #define EB_ARGS eb_kda_recur_args
@@ -63,11 +64,10 @@ void load_state() {
 
 void store_state(uvec2 to, uint dtype) {
     uint dim = work.dim;
-    bool whole = aligned4(to, size_of(dtype));
-    if (absent(to)) return;
+    bool whole = aligned4(to, size_of(dtype)), there = !absent(to) && col < dim;
     [[unroll]] for (uint i = 0u; i < K_ROWS; i++) {
         uint k = state_row(i);
-        if (k < dim && col < dim) state_store(to, k * dim + col, dtype, whole, s[i]);
+        if (there && k < dim) state_store(to, k * dim + col, dtype, whole, s[i]);
     }
 }
 
@@ -75,22 +75,19 @@ void store_state(uvec2 to, uint dtype) {
 
 /* Of the chunk that the walk is at. */
 void fetch_first() {
-    if (!STAGED) return;
     uvec2 from = walk_chunk();
     [[unroll]] for (uint i = 0u; i < PER_FIRST; i++) {
         uint x = THREAD + i * THREADS;
-        if (x < N_FIRST) next_first[i] = PVec4(from).v[x];
+        if (STAGED && x < N_FIRST) next_first[i] = PVec4(from).v[x];
     }
 }
 
 void fetch_second() {
     uint dim = work.dim;
-    if (STAGED) {
-        uvec2 from = plus(walk_chunk(), 2u * C * LINE * 16u);
-        [[unroll]] for (uint i = 0u; i < PER_SECOND; i++) {
-            uint x = THREAD + i * THREADS;
-            if (x < N_SECOND) next_second[i] = PVec4(from).v[x];
-        }
+    uvec2 from = plus(walk_chunk(), 2u * C * LINE * 16u);
+    [[unroll]] for (uint i = 0u; i < PER_SECOND; i++) {
+        uint x = THREAD + i * THREADS;
+        if (STAGED && x < N_SECOND) next_second[i] = PVec4(from).v[x];
     }
     [[unroll]] for (uint i = 0u; i < V_ROWS; i++) {
         uint r = k_lane + K_LANES * i, at = head * dim + col;
@@ -101,18 +98,16 @@ void fetch_second() {
 }
 
 void put_first() {
-    if (!STAGED) return;
     [[unroll]] for (uint i = 0u; i < PER_FIRST; i++) {
         uint x = THREAD + i * THREADS;
-        if (x < N_FIRST) first[x] = next_first[i];
+        if (STAGED && x < N_FIRST) first[x] = next_first[i];
     }
 }
 
 void put_second() {
-    if (!STAGED) return;
     [[unroll]] for (uint i = 0u; i < PER_SECOND; i++) {
         uint x = THREAD + i * THREADS;
-        if (x < N_SECOND) second[x] = next_second[i];
+        if (STAGED && x < N_SECOND) second[x] = next_second[i];
     }
 }
 
@@ -196,28 +191,29 @@ void main() {
     barrier();
     while (more) {
         uint this_row = row, this_end = end, at = head * dim + col;
-        uvec2 emit = uvec2(0u);
-        if (emitted >= 0) emit = walk_emit();
+        int this_emitted = emitted;
         chunk_at = walk_chunk();
         [[unroll]] for (uint i = 0u; i < V_ROWS; i++) v[i] = next_v[i];
         put_second();
         more = walk_next();
-        if (more) fetch_first();
-        [[unroll]] for (uint pass = 0u; pass < 2u; pass++) {
+        if (more) {
+            fetch_first();
+            fetch_second();
+        }
+        for (uint pass = 0u; pass < 2u; pass++) {
             vec4 sum = multiply(pass);
             if (k_lane < 8u) u[u_at(8u * pass + k_lane)] = sum;
         }
-        [[unroll]] for (uint pass = 2u; pass < 4u; pass++) {
+        for (uint pass = 2u; pass < 4u; pass++) {
             vec4 sum = multiply(pass);
             uint r = this_row + 8u * pass - C + k_lane;
             if (k_lane < 8u && r < this_end && col < dim)
                 store4(row_of(dst_rows, r), at, at + 4u, ALIGNED, sum);
         }
         barrier();
-        if (more) fetch_second();
         if (more) put_first();
         update();
-        store_state(emit, A.state.region.dtype);
+        if (this_emitted >= 0) store_state(walk_slot(this_emitted), A.state.region.dtype);
         barrier();
     }
     uint dtype;

@@ -1,9 +1,9 @@
-/* kda_walk.glsl: what the two forms of kda_recur share: the chunks of a sequence in their order, and
- * where its state comes from and goes to. Expects EB_ARGS eb_kda_recur_args. */
+/* kda_walk.glsl: what the two forms of kda_recur share: the chunks of a sequence in their order,
+ * and where its state comes from and goes to. Expects EB_ARGS eb_kda_recur_args. */
 
 #define C uint(EB_KDA_CHUNK)
 
-/* Copies of the arguments, since what a kernel stores could change them for all a compiler knows. */
+/* Copies of arguments: for all a compiler knows, what a kernel stores could change them. */
 eb_kda_work_arg work;
 eb_mat_arg v_rows, dst_rows;
 
@@ -18,24 +18,23 @@ int emitted; /* the chunk ends with this emitted row; -1 */
 /* The next chunk; false: there is none in this launch. */
 bool walk_next() {
     row = end;
-    if (row == tile_end) {
-        if (tile == last_tile) return false;
+    bool more = row < tile_end || tile < last_tile;
+    if (row == tile_end && more) {
         row = seq_rows_begin + tile * C;
         tile_end = min(row + C, seq_rows_end);
         if (emits) mask = PU32(work.masks).v[first_chunk + tile];
         tile++;
     }
+    end = tile_end;
+    emitted = -1;
+    chunk = first_chunk + tile - 1u;
     if (mask != 0u) {
         end = seq_rows_begin + (tile - 1u) * C + uint(findLSB(mask)) + 1u;
         mask &= mask - 1u;
         emitted = int(PU32(work.marks).v[end - 1u]);
         chunk = work.n_tiles + uint(emitted);
-    } else {
-        end = tile_end;
-        emitted = -1;
-        chunk = first_chunk + tile - 1u;
     }
-    return true;
+    return more;
 }
 
 /* Places the walk before the first chunk; false: nothing to do in this launch. */
@@ -70,17 +69,21 @@ uvec2 walk_carry() {
 /* The state that this launch starts from, 0: zeros; `dtype` its type. */
 uvec2 walk_from(out uint dtype) {
     dtype = A.first_tile > 0u ? F32 : A.state.region.dtype;
-    if (A.first_tile > 0u) return walk_carry();
-    return unit_in(A.state, seq, head);
+    uvec2 from = walk_carry();
+    if (A.first_tile == 0u) from = unit_in(A.state, seq, head);
+    return from;
 }
 
 /* Where it goes to, 0: nowhere. */
 uvec2 walk_to(out uint dtype) {
     bool more = A.end_tile < (seq_rows_end - seq_rows_begin + C - 1u) / C;
     dtype = more ? F32 : A.state.region.dtype;
-    return more ? walk_carry() : unit_out(A.state, seq, head);
+    uvec2 to = walk_carry();
+    if (!more) to = unit_out(A.state, seq, head);
+    return to;
 }
 
-uvec2 walk_emit() {
-    return slot_unit(A.state.region, PI32(A.state.emit_slots).v[emitted], head);
+/* Where the state after an emitted row goes to. */
+uvec2 walk_slot(int emit) {
+    return slot_unit(A.state.region, PI32(A.state.emit_slots).v[emit], head);
 }
