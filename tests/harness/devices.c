@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "device/registry.h"
 
 enum { MAX_DEVICES = 32 };
 
@@ -82,6 +83,17 @@ int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size
     }
     free(chosen);
     return failed != 0;
+}
+
+bool test_device_is_emulated(void) {
+    ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
+    ebro_runtime *rt = NULL;
+    struct eb_found found;
+    ebro_error err;
+    test_ok(ebro_runtime_open(&options, &rt, &err), &err);
+    test_ok(eb_registry_find(rt, current, &found, &err), &err);
+    ebro_runtime_close(&rt);
+    return (found.probe.flags & EBRO_PROBE_EMULATED) != 0;
 }
 
 void test_device_needs_named(uint64_t cap, const char *name) {

@@ -7,6 +7,8 @@
 #ifndef EB_TEST_DEVICES_H
 #define EB_TEST_DEVICES_H
 
+#include <stdbool.h>
+
 #include "ebro/backend.h"
 #include "tests/harness/test.h"
 
@@ -19,6 +21,10 @@ int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size
 
 /* The device that the running group is for. */
 const char *test_device(void);
+
+/* Whether a processor imitates that device: it computes hundreds of times slower than a real one.
+ */
+bool test_device_is_emulated(void);
 
 /* Skips the running test, saying why, where that device lacks a capability (EBRO_CAP_*) of this
  * name. For the start of a test, which leaves here without cleaning up. */

@@ -205,12 +205,12 @@ static void check_step(const struct chain *s, const struct seq_plan *p, int32_t 
 
 static void step_plans(void **state) {
     static const uint32_t dims[] = {64, 128, 8, 64, 40};
-    for (int i = 0; i < 40; i++) {
+    for (uint32_t i = rig_first(); i < 40; i += rig.stride) {
         char what[64];
         int32_t dtype = i % 3 == 2 ? EBRO_BF16 : EBRO_F32;
         uint32_t n_heads = 1 + rig_below(4);
         struct seq_plan p = seq_random_plan(i % 4 ? 4 : 40);
-        snprintf(what, sizeof what, "step plan %d, %u rows, %s", i, seq_rows_of(&p),
+        snprintf(what, sizeof what, "step plan %u, %u rows, %s", i, seq_rows_of(&p),
                  eb_dtype_name(dtype));
         struct chain s = random_chain(seq_rows_of(&p), n_heads, dims[i % 5], i & 1);
         check_step(&s, &p, dtype, what);
@@ -240,7 +240,7 @@ static void step_extremes(void **state) {
 
 /* The same bytes however the rows are cut into calls, states and windows included. */
 static void step_splits(void **state) {
-    for (int i = 0; i < 12; i++) {
+    for (uint32_t i = rig_first(); i < 12; i += rig.stride) {
         enum { N = 37 };
         int32_t dtype = i & 2 ? EBRO_BF16 : EBRO_F32;
         struct chain s = random_chain(N, 2, i % 3 ? 64 : 128, i & 1);
@@ -273,7 +273,7 @@ static void step_splits(void **state) {
 
 /* A sequence gives the same bytes alone and among others. */
 static void step_company(void **state) {
-    for (int i = 0; i < 10; i++) {
+    for (uint32_t i = rig_first(); i < 10; i += rig.stride) {
         struct seq_plan all = seq_random_plan(6);
         struct chain s = random_chain(seq_rows_of(&all), 2, 64, i & 1);
         uint64_t channels = 128;

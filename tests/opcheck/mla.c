@@ -194,7 +194,7 @@ static void check_range(const struct problem *b, struct mla_range range, const c
 
 static void random_calls(void **state) {
     static const int32_t w_dtypes[] = {EBRO_F32, EBRO_BF16, EBRO_F16, EBRO_MXFP4};
-    for (int i = 0; i < 36; i++) {
+    for (uint32_t i = rig_first(); i < 36; i += rig.stride) {
         char what[96];
         struct problem b = random_problem(i % 4 ? 20 : 70, i % 5 ? 150 : 700);
         fill_problem(&b, page_sizes[i % 3], dtypes[i / 3 % 3], w_dtypes[i % 4], 1);
@@ -210,7 +210,7 @@ static void random_calls(void **state) {
 
 /* Every context around tiles and pages, one row. */
 static void every_context(void **state) {
-    for (uint32_t n = 1; n < 270; n += n < 70 ? 1 : 9) {
+    for (uint32_t n = 1 + rig_first(); n < 270; n += (n < 70 ? 1 : 9) * rig.stride) {
         char what[64];
         struct problem b = {.s = {2, 32, 16, 32, 64, 0.2f}, .p = seq_one(1, 0, 0)};
         b.context[0] = (int32_t)n - 1;
