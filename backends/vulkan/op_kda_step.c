@@ -47,7 +47,6 @@ int32_t vk_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err
                                     .dst = vk_mat(&a->out),
                                     .norm_weight = vk_vec(&a->norm_weight),
                                     .n_heads = n_heads,
-                                    .dim = dim,
                                     .norm_eps = a->norm_eps};
     for (int i = 0; i < 3; i++) {
         args.x[i] = vk_mat(&a->x[i]);

@@ -110,9 +110,8 @@ struct eb_kda_step_args {
     EB_T(eb_state_arg) windows, state;
     EB_T(eb_mat_arg) out_gate, dst;
     EB_T(eb_vec_arg) norm_weight;
-    eb_u32 n_heads, dim;
+    eb_u32 n_heads;
     eb_f32 norm_eps;
-    eb_u32 reserved;
 };
 
 #endif
