@@ -40,8 +40,12 @@ uvec2 x_row_of(place p, uint r) {
     return row_of(eb_mat_arg(p.x, A.x_stride, F32), r);
 }
 
-void put(place p, uint r, uint output_index, float sum) {
-    PF32 dst = PF32(row_of(eb_mat_arg(p.dst, A.items[p.item].out_stride, F32), r));
-    if (A.items[p.item].accumulate != 0u) sum += dst.v[output_index];
-    dst.v[output_index] = sum;
+PF32 out_row_of(place p, uint r) {
+    return PF32(row_of(eb_mat_arg(p.dst, A.items[p.item].out_stride, F32), r));
+}
+
+/* What a sum is added to; of output n_outs - 1 and the last row for what lies behind them. */
+float start_of(place p, uint r, uint o, uint n_outs) {
+    if (A.items[p.item].accumulate == 0u) return 0.0;
+    return out_row_of(p, min(r, A.n_rows - 1u)).v[min(o, n_outs - 1u)];
 }

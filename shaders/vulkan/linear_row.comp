@@ -28,8 +28,11 @@ void main() {
         x_row[r] = x_row_of(p, min(row0 + r, A.n_rows - 1u));
     }
     row_products(n_cols, ALIGNED != 0u);
-    [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) {
+    /* A thread puts one sum at a time, not each of them by turns: adding to what is there waits. */
+    for (uint v = LANE; v < ROWS * OUTS; v += TEAM) {
         uint r = row0 + v / OUTS, o = out0 + v % OUTS;
-        if (LANE == v % TEAM && r < A.n_rows && o < n_outs) put(p, r, o, sums[v]);
+        float sum = 0.0;
+        [[unroll]] for (uint i = 0u; i < ROWS * OUTS; i++) sum = i == v ? sums[i] : sum;
+        if (r < A.n_rows && o < n_outs) out_row_of(p, r).v[o] = start_of(p, r, o, n_outs) + sum;
     }
 }

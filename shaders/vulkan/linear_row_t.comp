@@ -55,7 +55,7 @@ void join_slices(place p, uint row0, uint n_outs) {
             float sum = 0.0;
             uint at = t % N_JOINED * 257u + lane;
             for (uint s = 0u; s < SLICES; s++) sum += parts[at + s * OUT_LANES];
-            put(p, r, o, sum);
+            out_row_of(p, r).v[o] = start_of(p, r, o, n_outs) + sum;
         }
     }
 }
@@ -71,15 +71,22 @@ void main() {
     }
     [[unroll]] for (uint v = 0u; v < ROWS * UNIT; v++) sums[v] = 0.0;
     for (uint k0 = SLICE; k0 < n_in && col < n_outs; k0 += DEPTH * SLICES) {
-        [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
-            uint k = k0 + j * SLICES;
-            held[j] = uvec4(0u);
-            if (k < n_in) held[j] = load_outputs(p, k, col, n_outs);
+        if (ALIGNED != 0u && col + UNIT <= n_outs && k0 + (DEPTH - 1u) * SLICES < n_in) {
+            /* Without a branch between them, so that all loads are under way together. */
+            [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
+                held[j] = PUvec4(w_row_of(p, k0 + j * SLICES, DTYPE)).v[col / UNIT];
+            }
+        } else {
+            [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
+                uint k = k0 + j * SLICES;
+                held[j] = uvec4(0u);
+                if (k < n_in) held[j] = load_outputs(p, k, col, n_outs);
+            }
         }
         [[unroll]] for (uint r = 0u; r < ROWS; r++) {
             [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
-                uint k = k0 + j * SLICES;
-                if (k < n_in) add_input(j, PF32(x_row[r]).v[k], r);
+                /* What is held past the last input is 0. */
+                add_input(j, PF32(x_row[r]).v[min(k0 + j * SLICES, n_in - 1u)], r);
             }
         }
     }

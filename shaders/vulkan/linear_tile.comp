@@ -46,9 +46,13 @@ uvec2 tile_w_input(uint k, out uint first, out uint all) {
 }
 #endif
 
+float tile_start(uint m, uint n) {
+    return start_of(p, p.row_block * BM + m, p.block * BN + n, n_outs);
+}
+
 void tile_put(uint m, uint n, float sum, float partner) {
     uint r = p.row_block * BM + m, o = p.block * BN + n;
-    if (r < A.n_rows && o < n_outs) put(p, r, o, sum);
+    if (r < A.n_rows && o < n_outs) out_row_of(p, r).v[o] = sum;
 }
 
 void main() {

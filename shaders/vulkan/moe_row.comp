@@ -14,8 +14,9 @@
 layout(constant_id = 6) const uint ACT = NO_ACT;
 
 const uint PARTS = ACT == NO_ACT ? 1u : 2u; /* weights */
+const uint DEPTH = 4u;                      /* experts that a thread looks at together */
 
-/* Of the slot: its expert, n_experts where it has none, and where that one's slots begin and end. */
+/* The expert of the slot, n_experts where it has none, and where that one's slots begin and end. */
 shared uint expert, begin, end;
 
 /* For all threads. */
@@ -23,12 +24,20 @@ void find_expert(uint slot) {
     if (THREAD == 0u) expert = A.n_experts;
     barrier();
     PI32 offsets = PI32(A.offsets);
-    for (uint e = THREAD; e < A.n_experts; e += THREADS) {
-        uint e_begin = uint(offsets.v[e]), e_end = uint(offsets.v[e + 1u]);
-        if (e_begin <= slot && slot < e_end) {
-            expert = e;
-            begin = e_begin;
-            end = e_end;
+    for (uint e0 = THREAD; e0 < A.n_experts; e0 += DEPTH * THREADS) {
+        uint begins[DEPTH], ends[DEPTH];
+        [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
+            uint e = min(e0 + j * THREADS, A.n_experts - 1u);
+            begins[j] = uint(offsets.v[e]);
+            ends[j] = uint(offsets.v[e + 1u]);
+        }
+        [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
+            uint e = e0 + j * THREADS;
+            if (e < A.n_experts && begins[j] <= slot && slot < ends[j]) {
+                expert = e;
+                begin = begins[j];
+                end = ends[j];
+            }
         }
     }
     barrier();
@@ -56,9 +65,17 @@ void main() {
         x_row[r] = x_row_of(pairs[r]);
     }
     row_products(A.n_in, ALIGNED != 0u && (bits & 15u) == 0u);
-    [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v += PARTS) {
-        uint r = slot + v / OUTS, o = out0 + v % OUTS / PARTS;
-        if (LANE != v / PARTS % TEAM || r >= end || o >= A.n_outs) continue;
-        put(pairs[v / OUTS], o, ACT == NO_ACT ? sums[v] : act(ACT, sums[v], sums[v + PARTS - 1u]));
+    for (uint v = LANE * PARTS; v < ROWS * OUTS; v += TEAM * PARTS) {
+        uint r = v / OUTS, o = out0 + v % OUTS / PARTS, pair = 0u;
+        float sum = 0.0, partner = 0.0;
+        [[unroll]] for (uint i = 0u; i < ROWS * OUTS; i += PARTS) {
+            if (i == v) {
+                sum = sums[i];
+                partner = sums[i + PARTS - 1u];
+                pair = pairs[i / OUTS];
+            }
+        }
+        if (slot + r >= end || o >= A.n_outs) continue;
+        put(pair, o, ACT == NO_ACT ? sum : act(ACT, sum, partner));
     }
 }

@@ -6,7 +6,7 @@
 #include "common/args_moe.h"
 #include "common.glsl"
 
-const uint DEPTH = 4u; /* loads under way */
+const uint DEPTH = 8u; /* loads under way, without a branch between them */
 
 void main() {
     if (GROUP >= push.n_groups) return;
@@ -17,14 +17,12 @@ void main() {
     for (uint k0 = 0u; k0 < A.top_k; k0 += DEPTH) {
         float w[DEPTH], y[DEPTH];
         [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
-            uint k = k0 + j;
-            w[j] = k < A.top_k ? weights.v[k] : 0.0;
-            y[j] = 0.0;
-            if (w[j] == 0.0) continue;
+            uint k = min(k0 + j, A.top_k - 1u);
+            w[j] = weights.v[k];
             y[j] = PF32(row_of(eb_mat_arg(A.y, A.n_cols, F32), row * A.top_k + k)).v[c];
         }
         [[unroll]] for (uint j = 0u; j < DEPTH; j++) {
-            if (w[j] != 0.0) sum += w[j] * y[j];
+            if (k0 + j < A.top_k && w[j] != 0.0) sum += w[j] * y[j];
         }
     }
     dst.v[c] = sum;

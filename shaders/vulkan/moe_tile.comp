@@ -47,6 +47,10 @@ uvec2 tile_scales(uint n) {
     return plus_mul(scales_of(block.expert, part_of(n)), r, A.n_in / 32u);
 }
 
+float tile_start(uint m, uint n) {
+    return 0.0;
+}
+
 void tile_put(uint m, uint n, float sum, float partner) {
     uint o = output_of(n);
     if (m >= block.n || o >= A.n_outs || part_of(n) != 0u) return;

@@ -26,6 +26,7 @@ const uint PAIR_AT = EDGE / 2u;
 uvec2 tile_x_row(uint m);
 uvec2 tile_w_row(uint n);
 uvec2 tile_scales(uint n);
+float tile_start(uint m, uint n);
 void tile_put(uint m, uint n, float sum, float partner);
 
 shared uvec4 x_tile[BM * PITCH], x_rest[BM * PITCH]; /* the first and second part */
@@ -171,6 +172,8 @@ void multiply_tiles() {
     }
 }
 
+const uint SHARE = EDGE * EDGE / 32u; /* elements of a fragment for each thread */
+
 /* Fragment by fragment through shared memory, for nobody knows where a fragment's elements are. */
 void put_sums() {
     uint at = gl_SubgroupID * EDGE * PITCH;
@@ -179,11 +182,17 @@ void put_sums() {
         [[unroll]] for (uint j = 0u; j < FN; j++) {
             coopMatStore(sums[i * FN + j], x_tile, at, PITCH, gl_CooperativeMatrixLayoutRowMajor);
             subgroupBarrier();
-            for (uint e = gl_SubgroupInvocationID; e < EDGE * EDGE; e += SUBGROUP) {
+            float start[SHARE];
+            [[unroll]] for (uint k = 0u; k < SHARE; k++) {
+                uint e = gl_SubgroupInvocationID + k * 32u;
+                start[k] = tile_start(FIRST_M + i * EDGE + e / EDGE, FIRST_N + j * EDGE + e % EDGE);
+            }
+            [[unroll]] for (uint k = 0u; k < SHARE; k++) {
+                uint e = gl_SubgroupInvocationID + k * 32u;
                 uint m = e / EDGE, n = e % EDGE, partner = (n + PAIR_AT) % EDGE;
                 float a = uintBitsToFloat(x_tile[at + m * PITCH + n / 4u][n % 4u]);
                 float b = uintBitsToFloat(x_tile[at + m * PITCH + partner / 4u][n % 4u]);
-                tile_put(FIRST_M + i * EDGE + m, FIRST_N + j * EDGE + n, a, b);
+                tile_put(FIRST_M + i * EDGE + m, FIRST_N + j * EDGE + n, start[k] + a, b);
             }
             subgroupBarrier();
         }

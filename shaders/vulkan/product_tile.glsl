@@ -24,8 +24,9 @@ uvec2 tile_scales(uint n);
 /* The weights of input k: output n of the tile is element first + n of `all`. */
 uvec2 tile_w_input(uint k, out uint first, out uint all);
 #endif
-/* Takes the sum of row m and output n of the tile; `partner` is that of the output PAIR_AT after
- * it. */
+/* What the sum of row m and output n of the tile is added to. */
+float tile_start(uint m, uint n);
+/* Takes that sum; `partner` is that of the output PAIR_AT after it. */
 void tile_put(uint m, uint n, float sum, float partner);
 const uint PAIR_AT = BN / 2u; /* partners stand so far apart in 2 * PAIR_AT outputs */
 
@@ -208,7 +209,11 @@ void multiply_tiles() {
 /* Sums over n_in inputs and puts them. `aligned` as ALIGNED, for these rows. In uniform control
  * flow. */
 void tile_products(uint n_in, bool transposed, bool aligned) {
-    [[unroll]] for (uint i = 0u; i < TM; i++) sums[i] = vec4(0.0);
+    [[unroll]] for (uint i = 0u; i < TM; i++) {
+        [[unroll]] for (uint j = 0u; j < TN; j++) {
+            sums[i][j] = tile_start(FIRST_M + i * M_ALONG, FIRST_N + j * N_ALONG);
+        }
+    }
     locate_x();
     if (!transposed) locate_w();
     fetch(0u, n_in, transposed, aligned);

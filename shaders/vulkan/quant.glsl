@@ -19,15 +19,24 @@ const uint QUADS = UNIT / 4u;
 uint word_at(uvec2 at) {
     uint shift = (at.x & 3u) * 8u;
     PU32 words = PU32(uvec2(at.x & ~3u, at.y));
-    uint low = words.v[0];
-    return shift == 0u ? low : (low >> shift) | (words.v[1] << (32u - shift));
+    uint low = words.v[0], high = words.v[shift == 0u ? 0u : 1u];
+    return shift == 0u ? low : (low >> shift) | (high << (32u - shift));
+}
+
+/* 16 bytes at any address, all loads before the first branch, so that they overlap. */
+uvec4 words_at(uvec2 at) {
+    uint shift = (at.x & 3u) * 8u, back = 32u - shift;
+    PU32 w = PU32(uvec2(at.x & ~3u, at.y));
+    uvec4 low = uvec4(w.v[0], w.v[1], w.v[2], w.v[3]);
+    uint last = w.v[shift == 0u ? 3u : 4u];
+    if (shift == 0u) return low;
+    return (low >> shift) | (uvec4(low.yzw, last) << back);
 }
 
 /* Unit u of a row. */
 uvec4 load_unit(uvec2 row, uint u, bool aligned) {
     if (aligned) return PUvec4(row).v[u];
-    uvec2 at = plus(row, u * 16u);
-    return uvec4(word_at(at), word_at(plus(at, 4u)), word_at(plus(at, 8u)), word_at(plus(at, 12u)));
+    return words_at(plus(row, u * 16u));
 }
 
 /* Two bytes of a row that has n of them, or zero. */
