@@ -80,7 +80,8 @@ vec4 logits4(Row r, uint first) {
 struct Range {
     uvec2 best; /* as in order.glsl */
     float largest;
-    uint low_key; /* 0: a logit is not finite */
+    uint low_key;   /* 0: a logit is not finite */
+    float per_unit; /* bins to a distance of 1 */
 };
 
 /* From what sample_parts wrote. Called by all threads. */
@@ -92,7 +93,11 @@ Range range_of(Row r) {
         lowest = uvec2(max(lowest.x, ~part.z), 0u);
     }
     best = group_best(best);
-    return Range(best, order_value(best.x), ~group_best(lowest).x);
+    Range g = Range(best, order_value(best.x), ~group_best(lowest).x, 0.0);
+    /* Bins end with the row, or where nothing has a probability left. */
+    precise float reach = min(28.0 * temperature(r), g.largest - order_value(g.low_key));
+    g.per_unit = float(EB_SAMPLE_BINS) / clamp(reach, 1e-30, 3e38);
+    return g;
 }
 
 /* Of a logit: 1 exactly for the largest. */
@@ -107,12 +112,9 @@ uvec2 fixed_point(float p) {
     return uvec2(uint(rest), uint(high));
 }
 
-/* The bin of a logit, from 0 for the largest on: it rises as logits fall. Beyond the last one
- * nothing has a probability left. */
-uint bin_of(Row r, Range g, float logit) {
-    precise float reach = min(28.0 * temperature(r), g.largest - order_value(g.low_key));
-    reach = clamp(reach, 1e-30, 3e38);
-    precise float bin = (g.largest - logit) * (float(EB_SAMPLE_BINS) / reach);
+/* The bin of a logit, from 0 for the largest on: it rises as logits fall. */
+uint bin_of(Range g, float logit) {
+    precise float bin = (g.largest - logit) * g.per_unit;
     return uint(min(bin, float(EB_SAMPLE_BINS - 1)));
 }
 
@@ -127,9 +129,47 @@ void clear_bins() {
     barrier();
 }
 
-void add_to_bin(uint b, uvec2 mass) {
-    atomicAdd(bins[0][b], 1u);
+void add_to_bin(uint b, uint n, uvec2 mass) {
+    atomicAdd(bins[0][b], n);
     uint old = atomicAdd(bins[1][b], mass.x);
     uint high = mass.y + (old + mass.x < old ? 1u : 0u);
     if (high != 0u) atomicAdd(bins[2][b], high);
+}
+
+/* ---- sums over the workgroup, in shared memory ------------------------------------------ */
+
+/* The sum over a subgroup, in all of it: the low words are added by halves, for a carry is lost. In
+ * the plain variant everyone is a subgroup. */
+uvec2 subgroup_sum64(uvec2 x) {
+#ifdef EB_SUBGROUP
+    uint low = subgroupAdd(x.x & 0xffffu), middle = subgroupAdd(x.x >> 16u);
+    return plus(uvec2(low, subgroupAdd(x.y)), uvec2(middle << 16u, middle >> 16u));
+#else
+    return x;
+#endif
+}
+
+/* Who adds it to a sum in shared memory. */
+bool speaks() {
+#ifdef EB_SUBGROUP
+    return subgroupElect();
+#else
+    return true;
+#endif
+}
+
+shared uint group_total[2];
+
+/* Called by all threads; all get the sum. */
+uvec2 group_sum64(uvec2 x) {
+    barrier();
+    if (THREAD == 0u) group_total[0] = group_total[1] = 0u;
+    barrier();
+    x = subgroup_sum64(x);
+    if (speaks() && (x.x | x.y) != 0u) {
+        uint old = atomicAdd(group_total[0], x.x);
+        atomicAdd(group_total[1], x.y + (old + x.x < old ? 1u : 0u));
+    }
+    barrier();
+    return uvec2(group_total[0], group_total[1]);
 }

@@ -19,7 +19,7 @@
 Row row;
 Range range;
 
-/* Keys above .x are kept, and those equal to it whose id is at most .y. */
+/* Keys above .x are kept, and those equal to it whose id is at most .y (but see find_cut). */
 uvec2 cut;
 
 bool is_kept(float logit, uint id) {
@@ -68,8 +68,8 @@ uvec4 reach(uvec2 x, uvec2 goal) {
 
 /* ---- a choice by id --------------------------------------------------------------------- */
 
-#define KEPT 0u /* counts the probability of what is kept */
-#define TIES 1u /* counts those whose key is cut.x */
+#define TIES 0u /* counts those whose key is cut.x */
+#define KEPT 1u /* counts the probability of what is kept */
 
 uvec2 weight(uint what, float logit, uint id) {
     if (what == TIES) return uvec2(order_key(logit) == cut.x ? 1u : 0u, 0u);
@@ -78,21 +78,43 @@ uvec2 weight(uint what, float logit, uint id) {
     return p >= least(row) ? fixed_point(p) : uvec2(0u);
 }
 
-/* Of ids first .. first + 3 below end. */
-uvec2 weight4(uint what, uint first, uint end) {
-    uvec2 sum = uvec2(0u);
-    if (first >= end) return sum;
-    vec4 x = logits4(row, first);
-    [[unroll]] for (uint j = 0u; j < 4u; j++) {
-        if (first + j < end) sum = plus(sum, weight(what, x[j], first + j));
-    }
-    return sum;
+/* A pass over the row takes four loads of a thread at a time, for they take long; what is done with
+ * their sixteen logits stands in the code once, for compilers take long too. All threads go round
+ * together. */
+#define LOADS 4u
+#define ROUND (THREADS * 4u) /* what the workgroup loads at once; a part is a multiple of it */
+
+vec4 loaded[LOADS];
+
+void load_round(uint first) {
+    [[unroll]] for (uint l = 0u; l < LOADS; l++) loaded[l] = logits4(row, first + l * ROUND);
+}
+
+/* Logit i of them. */
+float loaded_logit(uint i) {
+    vec4 x = i < 8u ? (i < 4u ? loaded[0] : loaded[1]) : (i < 12u ? loaded[2] : loaded[3]);
+    vec2 y = (i & 2u) == 0u ? x.xy : x.zw;
+    return (i & 1u) == 0u ? y.x : y.y;
+}
+
+/* Its id, where `first` is the id of the first. */
+uint loaded_id(uint first, uint i) {
+    return first + i / 4u * ROUND + i % 4u;
 }
 
 shared uint part_sums[2][EB_SAMPLE_MOST_PARTS];
 
-/* Weights of all parts; returns their sum. */
+void add_to_part(uint p, uvec2 x) {
+    x = subgroup_sum64(x);
+    if (!speaks() || (x.x | x.y) == 0u) return;
+    uint old = atomicAdd(part_sums[0][p], x.x);
+    uint high = x.y + (old + x.x < old ? 1u : 0u);
+    if (high != 0u) atomicAdd(part_sums[1][p], high);
+}
+
+/* Weights of all parts; returns their sum. known: those of KEPT, where nothing is cut. */
 uvec2 sum_parts(uint what, bool known) {
+    barrier();
     for (uint p = THREAD; p < A.n_parts; p += THREADS) {
         uvec2 m = uvec2(0u);
         if (known) m = PUvec2(plus_mul(A.masses, row.row * A.n_parts + p, 8u)).v[0];
@@ -100,23 +122,24 @@ uvec2 sum_parts(uint what, bool known) {
         part_sums[1][p] = m.y;
     }
     barrier();
-    if (!known) {
-        for (uint p = 0u; p < A.n_parts; p++) {
-            uint first = p * A.part_size, end = min(first + A.part_size, A.vocab);
-            uvec2 sum = uvec2(0u);
-            for (uint i = first + THREAD * 4u; i < end; i += THREADS * 4u) {
-                sum = plus(sum, weight4(what, i, end));
-            }
-            if ((sum.x | sum.y) == 0u) continue;
-            uint old = atomicAdd(part_sums[0][p], sum.x);
-            uint high = sum.y + (old + sum.x < old ? 1u : 0u);
-            if (high != 0u) atomicAdd(part_sums[1][p], high);
+    for (uint at = 0u; !known && at < A.vocab; at += LOADS * ROUND) {
+        uint first = at + THREAD * 4u;
+        uvec2 sum = uvec2(0u);
+        load_round(first);
+        for (uint i = 0u; i < LOADS * 4u; i++) {
+            uint id = loaded_id(first, i);
+            if (id < A.vocab) sum = plus(sum, weight(what, loaded_logit(i), id));
+            if (i % 4u < 3u) continue;
+            add_to_part(min((at + i / 4u * ROUND) / A.part_size, A.n_parts - 1u), sum);
+            sum = uvec2(0u);
         }
     }
     barrier();
-    uvec2 all = uvec2(0u);
-    for (uint p = 0u; p < A.n_parts; p++) all = plus(all, uvec2(part_sums[0][p], part_sums[1][p]));
-    return all;
+    uvec2 sum = uvec2(0u);
+    for (uint p = THREAD; p < A.n_parts; p += THREADS) {
+        sum = plus(sum, uvec2(part_sums[0][p], part_sums[1][p]));
+    }
+    return group_sum64(sum);
 }
 
 /* The first id at which the running sum of the weights behind sum_parts reaches `goal`. */
@@ -141,8 +164,8 @@ uint id_at(uint what, uvec2 goal) {
     uint span = max(A.part_size / THREADS, 4u);
     uint end = min((part + 1u) * A.part_size, A.vocab), first = part * A.part_size + THREAD * span;
     sum = uvec2(0u);
-    for (uint i = 0u; i < span && THREAD * span < A.part_size; i += 4u) {
-        sum = plus(sum, weight4(what, first + i, end));
+    for (uint id = first; id < min(first + span, end); id++) {
+        sum = plus(sum, weight(what, PF32(row.at).v[id], id));
     }
     at = reach(sum, goal);
     first = part * A.part_size + at.x * span;
@@ -156,21 +179,20 @@ uint id_at(uint what, uvec2 goal) {
 
 /* ---- the cut ---------------------------------------------------------------------------- */
 
-/* The row's bins over all parts. */
+/* The row's bins over all parts: where there are more threads than bins, they share the parts. */
 void load_bins() {
     barrier();
     clear_bins();
-    for (uint b = THREAD; b < EB_SAMPLE_BINS; b += THREADS) {
+    uint step = max(THREADS / EB_SAMPLE_BINS, 1u);
+    for (uint b = THREAD % EB_SAMPLE_BINS; b < EB_SAMPLE_BINS; b += THREADS) {
         uint n = 0u;
         uvec2 mass = uvec2(0u);
-        for (uint p = 0u; p < A.n_parts; p++) {
+        for (uint p = THREAD / EB_SAMPLE_BINS; p < A.n_parts; p += step) {
             PU32 from = PU32(plus_mul(A.bins, row.row * A.n_parts + p, 12u * EB_SAMPLE_BINS));
             n += from.v[b];
             mass = plus(mass, uvec2(from.v[EB_SAMPLE_BINS + b], from.v[2u * EB_SAMPLE_BINS + b]));
         }
-        bins[0][b] = n;
-        bins[1][b] = mass.x;
-        bins[2][b] = mass.y;
+        add_to_bin(b, n, mass);
     }
     barrier();
 }
@@ -179,11 +201,11 @@ uvec2 bin_value(bool by_count, uint b) {
     return by_count ? uvec2(bins[0][b], 0u) : uvec2(bins[1][b], bins[2][b]);
 }
 
-/* Sum of bins [0, n). */
-uvec2 sum_bins(bool by_count, uint n) {
+/* The probability of bins [0, n). */
+uvec2 sum_bins(uint n) {
     uvec2 sum = uvec2(0u);
-    for (uint b = 0u; b < n; b++) sum = plus(sum, bin_value(by_count, b));
-    return sum;
+    for (uint b = THREAD; b < n; b += THREADS) sum = plus(sum, bin_value(false, b));
+    return group_sum64(sum);
 }
 
 /* The bin in which the running sum reaches goal; goal becomes what it has to give. */
@@ -194,7 +216,7 @@ uint find_bin(bool by_count, inout uvec2 goal) {
     for (uint i = b; i < end; i++) sum = plus(sum, bin_value(by_count, i));
     uvec4 at = reach(sum, goal);
     goal = minus64(goal, at.zw);
-    b = at.x * each;
+    b = min(at.x * each, EB_SAMPLE_BINS - 1u);
     while (b + 1u < EB_SAMPLE_BINS && less64(bin_value(by_count, b), goal)) {
         goal = minus64(goal, bin_value(by_count, b));
         b++;
@@ -207,7 +229,7 @@ uint bin_floor(uint b) {
     uint low = range.low_key, high = range.best.x;
     while (low < high) {
         uint middle = low + (high - low) / 2u;
-        if (bin_of(row, range, order_value(middle)) <= b) {
+        if (bin_of(range, order_value(middle)) <= b) {
             high = middle;
         } else {
             low = middle + 1u;
@@ -220,12 +242,13 @@ uint bin_floor(uint b) {
 void bin_keys(uint low, uint high, uint width) {
     barrier();
     clear_bins();
-    for (uint i = THREAD * 4u; i < A.vocab; i += THREADS * 4u) {
-        vec4 x = logits4(row, i);
-        [[unroll]] for (uint j = 0u; j < 4u; j++) {
-            uint key = order_key(x[j]);
-            if (i + j >= A.vocab || key < low || key > high) continue;
-            add_to_bin((high - key) / width, fixed_point(probability(row, range, x[j])));
+    for (uint first = THREAD * 4u; first < A.vocab; first += LOADS * ROUND) {
+        load_round(first);
+        for (uint i = 0u; i < LOADS * 4u; i++) {
+            float logit = loaded_logit(i);
+            uint key = order_key(logit);
+            if (loaded_id(first, i) >= A.vocab || key < low || key > high) continue;
+            add_to_bin((high - key) / width, 1u, fixed_point(probability(row, range, logit)));
         }
     }
     barrier();
@@ -242,33 +265,33 @@ uint times(uvec2 one, uvec2 goal) {
 }
 
 /* Sets the cut behind the place where the running sum, of numbers or of probabilities, reaches
- * goal, from the best on. Returns the probability that is kept. */
+ * goal, from the best on; cut.y becomes how many ids of that key are kept, in rising order. Returns
+ * the probability that is kept. To be called after load_bins. */
 uvec2 find_cut(bool by_count, uvec2 goal) {
-    load_bins();
-    uint b = find_bin(by_count, goal);
-    uvec2 kept = sum_bins(false, b);
-    uint high = b == 0u ? range.best.x : bin_floor(b - 1u) - 1u, low = bin_floor(b);
+    uint low = range.low_key, high = range.best.x, width = 0u, b;
+    uvec2 kept = uvec2(0u);
     for (;;) {
+        if (width > 0u) bin_keys(low, high, width);
+        b = find_bin(by_count, goal);
+        kept = plus(kept, sum_bins(b));
+        if (width > 0u) {
+            high -= b * width;
+            low = max(low, high - min(high, width - 1u));
+        } else {
+            if (b > 0u) high = bin_floor(b - 1u) - 1u;
+            low = bin_floor(b);
+        }
         bool whole = bins[0][b] == (by_count ? goal.x : 1u);
         if (whole || low == high) break;
-        uint width = (high - low) / EB_SAMPLE_BINS + 1u;
-        bin_keys(low, high, width);
-        b = find_bin(by_count, goal);
-        kept = plus(kept, sum_bins(false, b));
-        high -= b * width;
-        low = max(low, high - min(high, width - 1u));
+        width = (high - low) / EB_SAMPLE_BINS + 1u;
     }
     uint n = bins[0][b];
-    uvec2 mass = uvec2(bins[1][b], bins[2][b]);
+    uvec2 mass = uvec2(bins[1][b], bins[2][b]), one = uvec2(0u);
     cut = uvec2(low, 0xffffffffu);
     if (n == (by_count ? goal.x : 1u)) return plus(kept, mass);
-    uvec2 one = fixed_point(probability(row, range, order_value(low)));
+    one = fixed_point(probability(row, range, order_value(low)));
     uint taken = by_count ? goal.x : times(one, goal);
-    if (taken < n) {
-        barrier();
-        sum_parts(TIES, false);
-        cut.y = id_at(TIES, uvec2(taken, 0u));
-    }
+    if (taken < n) cut.y = taken;
     return plus(kept, times64(one, uvec2(min(taken, n), 0u)));
 }
 
@@ -315,24 +338,32 @@ uint uniform_bits() {
 
 uint draw() {
     cut = uvec2(0u, 0xffffffffu);
-    uint k = top_k(row);
+    uint k = top_k(row), id = 0u;
     bool nucleus = has_nucleus(row);
     uvec2 mass = uvec2(0u);
-    if (k > 0u) {
-        mass = find_cut(true, uvec2(k, 0u));
-    } else if (nucleus) {
+    for (uint step = 0u; step < 2u; step++) {
+        bool by_count = step == 0u;
+        if (by_count ? k == 0u : !nucleus) continue;
         load_bins();
-        mass = sum_bins(false, EB_SAMPLE_BINS);
+        uvec2 goal = uvec2(k, 0u);
+        if (!by_count) {
+            if (k == 0u) mass = sum_bins(EB_SAMPLE_BINS);
+            uint bits = floatBitsToUint(top_p(row)), exponent = bits >> 23u;
+            goal = scaled(mass, (bits & 0x7fffffu) | 0x800000u, 150u - exponent, true);
+            if ((goal.x | goal.y) == 0u) goal.x = 1u;
+        }
+        mass = find_cut(by_count, goal);
     }
-    if (nucleus) {
-        uint bits = floatBitsToUint(top_p(row)), exponent = bits >> 23u;
-        uvec2 goal = scaled(mass, (bits & 0x7fffffu) | 0x800000u, 150u - exponent, true);
-        find_cut(false, (goal.x | goal.y) == 0u ? uvec2(1u, 0u) : goal);
+    /* First the last id of the cut's key, where not all are kept, then the token. */
+    for (uint what = cut.y < 0xffffffffu ? TIES : KEPT; what <= KEPT; what++) {
+        uvec2 goal = uvec2(cut.y, 0u);
+        mass = sum_parts(what, k == 0u && !nucleus);
+        /* The sum that exceeds u * mass is the one that reaches the next integer. */
+        if (what == KEPT) goal = plus(scaled(mass, uniform_bits(), 24u, false), 1u);
+        id = id_at(what, goal);
+        cut.y = what == TIES ? id : cut.y;
     }
-    barrier();
-    mass = sum_parts(KEPT, k == 0u && !nucleus);
-    /* The sum that exceeds u * mass is the one that reaches the next integer. */
-    return id_at(KEPT, plus(scaled(mass, uniform_bits(), 24u, false), 1u));
+    return id;
 }
 
 void main() {

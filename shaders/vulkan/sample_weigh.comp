@@ -11,8 +11,6 @@
 #include "rows.glsl"
 #include "sample.glsl"
 
-shared uint total[2];
-
 void main() {
     if (GROUP >= push.n_groups) return;
     Row r = row_at(GROUP / A.n_parts);
@@ -21,23 +19,19 @@ void main() {
     if (g.low_key == 0u) return;
     uint first = GROUP % A.n_parts * A.part_size, n = min(A.part_size, A.vocab - first);
     bool cut = has_nucleus(r) || top_k(r) > 0u;
-    if (THREAD == 0u) total[0] = total[1] = 0u;
     clear_bins();
     uvec2 sum = uvec2(0u);
     for (uint i = THREAD * 4u; i < n; i += THREADS * 4u) {
         vec4 x = logits4(r, first + i);
-        [[unroll]] for (uint j = 0u; j < 4u; j++) {
-            if (i + j >= n) continue;
+        for (uint j = 0u; j < min(4u, n - i); j++) {
             float p = probability(r, g, x[j]);
             uvec2 mass = fixed_point(p);
             if (p >= least(r)) sum = plus(sum, mass);
-            if (cut) add_to_bin(bin_of(r, g, x[j]), mass);
+            if (cut) add_to_bin(bin_of(g, x[j]), 1u, mass);
         }
     }
-    uint old = atomicAdd(total[0], sum.x);
-    atomicAdd(total[1], sum.y + (old + sum.x < old ? 1u : 0u));
-    barrier();
-    if (THREAD == 0u) PUvec2(plus_mul(A.masses, GROUP, 8u)).v[0] = uvec2(total[0], total[1]);
+    sum = group_sum64(sum);
+    if (THREAD == 0u) PUvec2(plus_mul(A.masses, GROUP, 8u)).v[0] = sum;
     if (!cut) return;
     PU32 to = PU32(plus_mul(A.bins, GROUP, 12u * EB_SAMPLE_BINS));
     for (uint b = THREAD; b < EB_SAMPLE_BINS; b += THREADS) {
