@@ -96,12 +96,13 @@ vec4 scales(uint first) {
 
 vec4 scores(uint first) {
     vec4 dots, squares, scale = vec4(1.0);
-    sums(first, scale, dots, squares);
-    bool fits = all(lessThan(abs(dots), vec4(1e38))) && all(lessThan(squares, vec4(1e38))) &&
-                all(greaterThan(squares, vec4(1e-20)));
-    if (!fits) {
-        scale = scales(first);
+    for (uint attempt = 0u; attempt < 2u; attempt++) {
+        if (attempt > 0u) scale = scales(first);
         sums(first, scale, dots, squares);
+        if (all(lessThan(abs(dots), vec4(1e38))) && all(lessThan(squares, vec4(1e38))) &&
+            all(greaterThan(squares, vec4(1e-20)))) {
+            break;
+        }
     }
     /* sqrt(mean + eps) = scale * sqrt(mean / scale^2 + eps / scale^2). Two divisions by a small scale
      * would be made one by its square, which may be 0. */
