@@ -4,6 +4,8 @@
  * the rows; what a row leaves behind is what it would leave in memory (a BF16 state is rounded
  * after every row), so that the bytes do not depend on how rows are split into calls.
  *
+ * Loops inside a row are unrolled: some drivers bound the iterations of a whole kernel.
+ *
  * With S' = diag(decay) S and d = beta (v - S'^T k), the new state is S' + k d^T, and its product
  * with q is S'^T q + <k, q> d: one pass reads, one writes. A thread holds K_ROWS rows of four
  * columns; where a head has more columns than the threads hold, blocks of them follow each other,
@@ -111,8 +113,7 @@ void load_channels(uint row, uint which, uint c, float a_scale) {
 }
 
 void load_row(uint row, float a_scale) {
-    uint per = 1u; /* threads to one of the four */
-    while (per * 4u < DIM) per *= 2u;
+    uint per = 2u << findMSB(DIM / 4u - 1u); /* threads to one of the four */
     for (uint item = THREAD; item < 4u * per; item += THREADS) {
         uint which = item / per, c = item % per * 4u;
         if (c < DIM) load_channels(row, which, c, a_scale);
@@ -124,22 +125,23 @@ void load_row(uint row, float a_scale) {
 vec3 products() {
     vec3 sum = vec3(0.0);
 #ifdef EB_SUBGROUP
-    for (uint c = gl_SubgroupInvocationID; c < DIM; c += SUBGROUP)
+    [[unroll]] for (uint c = gl_SubgroupInvocationID; c < DIM; c += SUBGROUP)
         sum += vec3(row_q[c] * row_q[c], row_k[c] * row_k[c], row_q[c] * row_k[c]);
     return subgroupAdd(sum);
 #else
-    for (uint c = THREAD; c < DIM; c += THREADS)
+    [[unroll]] for (uint c = THREAD; c < DIM; c += THREADS)
         sum += vec3(row_q[c] * row_q[c], row_k[c] * row_k[c], row_q[c] * row_k[c]);
     parts_e[THREAD].xyz = sum;
     barrier();
     if (THREAD < 8u) {
+        const uint n = THREADS / 8u;
         sum = vec3(0.0);
-        for (uint i = 0u; i < THREADS / 8u; i++) sum += parts_e[THREAD * (THREADS / 8u) + i].xyz;
+        [[unroll]] for (uint i = 0u; i < n; i++) sum += parts_e[THREAD * n + i].xyz;
         parts_o[THREAD].xyz = sum;
     }
     barrier();
     sum = vec3(0.0);
-    for (uint i = 0u; i < 8u; i++) sum += parts_o[i].xyz;
+    [[unroll]] for (uint i = 0u; i < 8u; i++) sum += parts_o[i].xyz;
     barrier();
     return sum;
 #endif
@@ -164,7 +166,7 @@ vec4 step_row(uint row) {
     parts_o[THREAD] = o;
     barrier();
     e = o = vec4(0.0);
-    for (uint i = 0u; i < K_LANES; i++) e += parts_e[i * COLS4 + lane4];
+    [[unroll]] for (uint i = 0u; i < K_LANES; i++) e += parts_e[i * COLS4 + lane4];
     vec4 d = vec4(0.0);
     if (col < DIM) d = vec4(row_v[col], row_v[col + 1u], row_v[col + 2u], row_v[col + 3u]);
     d = beta * (d - e * inverse_k);
@@ -174,7 +176,7 @@ vec4 step_row(uint row) {
         if (STATE == BF16) s[i] = uintBitsToFloat(to_bf16(s[i]) << 16);
     }
     if (k_lane == 0u)
-        for (uint i = 0u; i < K_LANES; i++) o += parts_o[i * COLS4 + lane4];
+        [[unroll]] for (uint i = 0u; i < K_LANES; i++) o += parts_o[i * COLS4 + lane4];
     return o * inverse_q + product.z * inverse_k * inverse_q * d;
 }
 
@@ -186,7 +188,7 @@ float inverse_root(float sum) {
     barrier();
     sum = 0.0;
     if (k_lane == 0u)
-        for (uint i = 0u; i < COLS4; i++) sum += squares[i];
+        [[unroll]] for (uint i = 0u; i < COLS4; i++) sum += squares[i];
     return 1.0 / sqrt(sum / float(DIM) + A.norm_eps);
 }
 
@@ -203,14 +205,14 @@ void norm_rows() {
     for (uint row = begin; row < end; row++) {
         float sum = 0.0;
         if (k_lane == 0u) {
-            for (uint c = lane4 * 4u; c < DIM; c += COLS4 * 4u) {
+            [[unroll]] for (uint c = lane4 * 4u; c < DIM; c += COLS4 * 4u) {
                 vec4 o = load4(row_of(dst, row), head * DIM + c, n_channels, ALIGNED);
                 sum += dot(o, o);
             }
         }
         float inverse = inverse_root(sum);
         if (k_lane == 0u) {
-            for (uint c = lane4 * 4u; c < DIM; c += COLS4 * 4u) {
+            [[unroll]] for (uint c = lane4 * 4u; c < DIM; c += COLS4 * 4u) {
                 vec4 o = load4(row_of(dst, row), head * DIM + c, n_channels, ALIGNED);
                 store_out(row, c, o * inverse);
             }
