@@ -218,6 +218,9 @@ format() {
 # Random inputs are new in every run, so ten runs see ten times as much.
 repeated() { if build build gcc; then run_tests build repeated -R opcheck --repeat until-fail:10; fi; }
 
+# What imitated devices leave out elsewhere.
+full() { if build build gcc; then EBRO_TEST_FULL=1 run_tests build "imitated devices" -R '_vulkan$'; fi; }
+
 # threads [--target NAME... -- PATTERN]: under the thread sanitizer, all tests or those.
 threads() {
     local targets=() pattern=.
@@ -281,6 +284,7 @@ stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard t
     test_engine_threads -- '^(base/guard|contract/(device|stream)|engine/(cancel|engine|threads))$'
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
+stage 2-2 "all tests of devices that a processor imitates" full
 stage 2-2 "ten runs with new random inputs" repeated
 stage 2-2 "build and tests with the thread sanitizer" threads
 stage 2-2 "clang-tidy" tidy

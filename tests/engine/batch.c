@@ -269,5 +269,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_others), cmocka_unit_test(beside_others_strict),
         cmocka_unit_test(equal_prompts_and_gaps), cmocka_unit_test(histories)};
-    return test_on_devices("engine/batch", tests, set_up, tear_down);
+    return test_on_fast_devices("engine/batch", tests, set_up, tear_down);
 }

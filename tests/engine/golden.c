@@ -253,5 +253,5 @@ int main(void) {
         cmocka_unit_test(k3_cache_dtypes), cmocka_unit_test(linear_greedy),
         cmocka_unit_test(linear_chunks),   cmocka_unit_test(linear_cache_dtypes),
     };
-    return test_on_devices("engine/golden", tests, NULL, NULL);
+    return test_on_fast_devices("engine/golden", tests, NULL, NULL);
 }

@@ -96,5 +96,5 @@ static void every_switch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_switch)};
-    return test_on_devices("engine/micro", tests, NULL, NULL);
+    return test_on_fast_devices("engine/micro", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@ struct fixture {
     struct test_bench at;
     struct test_rng rng;
     uint32_t vocab;
+    uint32_t n_shared, n_cycles; /* fewer on an imitated device */
     int32_t shared[N_SHARED];
 };
 
@@ -24,6 +25,9 @@ static int set_up(void **state) {
     f.rng.s = test_seed();
     test_bench_open(&f.at, test_device());
     f.vocab = f.at.model->config.vocab_size;
+    bool slow = test_device_is_emulated();
+    f.n_shared = slow ? 1100 : N_SHARED;
+    f.n_cycles = slow ? 100 : 1000;
     for (int i = 0; i < N_SHARED; i++) f.shared[i] = (int32_t)(test_u64(&f.rng) % MICRO_RANKS);
     *state = &f;
     return 0;
@@ -128,7 +132,7 @@ static void second_turn(void **state) {
     struct text t = {0};
     int32_t answer[N_NEW];
     ebro_engine *e = open_engine(f, 0, 0);
-    add(&t, f->shared, N_SHARED);
+    add(&t, f->shared, f->n_shared);
     ebro_reuse r = ask_checked(f, e, &t, answer);
     assert_int_equal(r.n_reused, 0);
     assert_int_equal(r.miss, EBRO_MISS_NEW);
@@ -136,13 +140,13 @@ static void second_turn(void **state) {
     add(&t, answer, N_NEW - 1);
     add_random(f, &t, 40);
     r = ask_checked(f, e, &t, answer);
-    assert_int_equal(r.n_reused, N_SHARED + N_NEW - 1);
+    assert_int_equal(r.n_reused, f->n_shared + N_NEW - 1);
     assert_int_equal(r.miss, EBRO_MISS_NONE);
     /* a client that drops part of the answer goes on from the prompt's end */
-    t.n = N_SHARED + 2;
+    t.n = f->n_shared + 2;
     add_random(f, &t, 40);
     r = ask_checked(f, e, &t, answer);
-    assert_true(r.n_reused >= N_SHARED - 1);
+    assert_true(r.n_reused >= f->n_shared - 1);
     ebro_engine_close(&e);
 }
 
@@ -152,14 +156,14 @@ static void other_endings(void **state) {
     struct text one = {0}, two = {0}, chat = {0};
     int32_t answer[N_NEW];
     ebro_engine *e = open_engine(f, 0, 0);
-    add(&one, f->shared, N_SHARED);
+    add(&one, f->shared, f->n_shared);
     two = one;
     add_random(f, &one, N_OWN);
     add_random(f, &two, N_OWN);
     ask_checked(f, e, &one, answer);
     ebro_reuse r = ask_checked(f, e, &two, answer);
-    assert_true(r.n_matched >= N_SHARED && r.n_matched < N_SHARED + 20);
-    assert_int_equal(r.n_reused, N_SHARED / INTERVAL * INTERVAL);
+    assert_true(r.n_matched >= f->n_shared && r.n_matched < f->n_shared + 20);
+    assert_int_equal(r.n_reused, f->n_shared / INTERVAL * INTERVAL);
     assert_int_equal(r.miss, EBRO_MISS_EARLIER);
     one.n -= 31;
     uint32_t until = one.n;
@@ -168,10 +172,10 @@ static void other_endings(void **state) {
     assert_true(r.n_matched >= until && r.n_reused >= until / INTERVAL * INTERVAL);
     /* now the junction is known: a third ending restarts exactly there */
     struct text three = {0};
-    add(&three, f->shared, N_SHARED);
+    add(&three, f->shared, f->n_shared);
     add_random(f, &three, N_OWN);
     r = ask_checked(f, e, &three, answer);
-    assert_true(r.n_reused >= N_SHARED && r.miss == EBRO_MISS_NONE);
+    assert_true(r.n_reused >= f->n_shared && r.miss == EBRO_MISS_NONE);
 
     add_random(f, &chat, 40);
     ask_checked(f, e, &chat, answer);
@@ -282,10 +286,10 @@ static void cycles(void **state) {
     ebro_engine *e = open_engine(f, 0, 0);
     ebro_memory m = {.size = sizeof m};
     uint64_t after_ten = 0;
-    for (int i = 1; i <= 1000; i++) {
+    for (uint32_t i = 1; i <= f->n_cycles; i++) {
         ebro_seq *s = NULL;
         test_ok(ebro_seq_create(e, &s, &err), &err);
-        test_ok(ebro_seq_append(s, f->shared + i % 3, 30 + (uint32_t)i % 4, 0, &err), &err);
+        test_ok(ebro_seq_append(s, f->shared + i % 3, 30 + i % 4, 0, &err), &err);
         if (i % 5 != 0) test_ok(ebro_engine_step(e, &err), &err);
         if (i % 7 == 0) test_ok(ebro_seq_rewind(s, 10, &err), &err);
         ebro_seq_destroy(&s);
@@ -305,5 +309,5 @@ int main(void) {
         cmocka_unit_test(second_turn),   cmocka_unit_test(other_endings),
         cmocka_unit_test(little_memory), cmocka_unit_test(refused_append),
         cmocka_unit_test(host_copies),   cmocka_unit_test(cycles)};
-    return test_on_devices("engine/reuse", tests, set_up, tear_down);
+    return test_on_fast_devices("engine/reuse", tests, set_up, tear_down);
 }

@@ -63,6 +63,31 @@ static void has_no_device(void **state) {
     skip();
 }
 
+static void takes_minutes(void **state) {
+    (void)state;
+    print_message(
+        "skipped: %s is imitated by a processor and would take minutes; EBRO_TEST_FULL "
+        "runs it\n",
+        current);
+    skip();
+}
+
+int test_group_on_fast_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
+                               CMFixtureFunction setup, CMFixtureFunction teardown) {
+    const struct CMUnitTest slow[] = {cmocka_unit_test(takes_minutes)};
+    const char *names[MAX_DEVICES];
+    if (getenv("EBRO_TEST_FULL") == NULL && getenv("EBRO_TEST_DEVICE") == NULL) {
+        uint32_t n = list_devices(NULL, getenv("EBRO_TEST_BACKEND"), names);
+        bool all_slow = n > 0;
+        for (uint32_t i = 0; i < n; i++) {
+            current = names[i];
+            all_slow = all_slow && test_device_is_emulated();
+        }
+        if (all_slow) return _cmocka_run_group_tests(name, slow, 1, NULL, NULL);
+    }
+    return test_group_on_devices(name, tests, n_tests, setup, teardown);
+}
+
 int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
                           CMFixtureFunction setup, CMFixtureFunction teardown) {
     const char *names[MAX_DEVICES], *pattern = getenv("EBRO_TEST_FILTER");

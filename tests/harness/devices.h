@@ -19,6 +19,15 @@
 int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
                           CMFixtureFunction setup, CMFixtureFunction teardown);
 
+/* The same for groups of whole models with many shapes or long texts: where all those devices are
+ * imitated by a processor they are skipped, which says so, unless EBRO_TEST_FULL is set or a device
+ * is named. */
+#define test_on_fast_devices(name, tests, setup, teardown)                                   \
+    test_group_on_fast_devices((name), (tests), sizeof(tests) / sizeof((tests)[0]), (setup), \
+                               (teardown))
+int test_group_on_fast_devices(const char *name, const struct CMUnitTest *tests, size_t n_tests,
+                               CMFixtureFunction setup, CMFixtureFunction teardown);
+
 /* The device that the running group is for. */
 const char *test_device(void);
 
