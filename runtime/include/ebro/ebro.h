@@ -102,8 +102,8 @@ typedef struct ebro_runtime_options {
     /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
      * (or of the program it is linked into). Never the working directory unless named here. */
     const char *module_dir;
-    /* Folder, an absolute path, in which backends keep what is slow to make again: compiled kernels.
-     * One that cannot be written to is no error. NULL: nothing is kept. */
+    /* Folder, an absolute path, in which backends keep what is slow to make again: compiled
+     * kernels. One that cannot be written to is no error. NULL: nothing is kept. */
     const char *cache_dir;
 } ebro_runtime_options;
 
