@@ -370,12 +370,14 @@ static void norm_extremes(void **state) {
         x[24 + i] = i == 3 ? 3e38f : 1.0f;
     }
     const float *got = norm(x, 4, 8, 1e-5f, NULL, NULL, false);
+    /* A graphics device may miss a quotient by 2.5 and a root by 3 units in the last place. */
+    const double slack = (rig.device->caps.bits & EBRO_CAP_STRICT) != 0 ? 1 : 4;
     for (int i = 0; i < 8; i++) {
-        test_le(fabs((double)got[i] - 1.0), 4 * u, "large");
+        test_le(fabs((double)got[i] - 1.0), 4 * u * slack, "large");
         assert_true(got[8 + i] == 0.0f);
         test_le(fabs((double)got[16 + i] / (1e-30 / sqrt(1e-5)) - 1.0), 1e-6, "small");
     }
-    test_le(fabs((double)got[27] - sqrt(8.0)), 8 * u, "one large");
+    test_le(fabs((double)got[27] - sqrt(8.0)), 8 * u * slack, "one large");
 }
 
 /* ---- act_mul ---------------------------------------------------------------------------- */
