@@ -137,5 +137,5 @@ int main(void) {
         cmocka_unit_test(demo),
         cmocka_unit_test(demo_strict),
     };
-    return test_on_devices("engine/threads", tests, NULL, NULL);
+    return test_on_fast_devices("engine/threads", tests, NULL, NULL);
 }
