@@ -1,4 +1,4 @@
-/* kda_gate.glsl: KDA's gates. */
+/* kda_gate.glsl: KDA's gates. After math.glsl. */
 
 /* exp(A_log) of a head. */
 float gate_scale(eb_kda_gate_arg gate, uint h) {
@@ -9,6 +9,12 @@ float gate_scale(eb_kda_gate_arg gate, uint h) {
 float gate_log(eb_kda_gate_arg gate, float scale, float bias, float raw) {
     if (gate.form == 0u) return -scale * softplus(raw + bias);
     return gate.lower_bound * sigmoid(scale * (raw + bias));
+}
+
+/* What is left of a state after the row. Near 1 the built-in exp may be off by units in the last
+ * place, always to the same side: over thousands of tokens that adds up. */
+float gate_decay(eb_kda_gate_arg gate, float scale, float bias, float raw) {
+    return exp_neg(-gate_log(gate, scale, bias, raw));
 }
 
 float gate_beta(eb_kda_gate_arg gate, uint row, uint h) {

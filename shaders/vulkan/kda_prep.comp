@@ -20,6 +20,7 @@
 #define EB_ARGS eb_kda_prep_args
 #include "common/args_kda.h"
 #include "common.glsl"
+#include "math.glsl"
 #include "kda.glsl"
 #include "kda_gate.glsl"
 
@@ -142,7 +143,7 @@ void load_rows(uint c) {
         uint r = half_row + i;
         k[i] *= inverse_k[r];
         q[i] *= inverse_q[r];
-        if (there && r < n_rows) from_cut[i] = exp(gate_log(gate, a_scale, bias, from_cut[i]));
+        if (there && r < n_rows) from_cut[i] = gate_decay(gate, a_scale, bias, from_cut[i]);
     }
 }
 

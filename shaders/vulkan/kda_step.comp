@@ -14,6 +14,7 @@
 #define EB_ARGS eb_kda_step_args
 #include "common/args_kda.h"
 #include "common.glsl"
+#include "math.glsl"
 #include "kda.glsl"
 #include "kda_gate.glsl"
 
@@ -101,7 +102,7 @@ void load_channels(uint row, uint which, uint c, float a_scale) {
         vec4 raw = load4(row_of(A.gate.g_raw, row), at, n_channels, ALIGNED);
         [[unroll]] for (uint j = 0u; j < 4u; j++) {
             float bias = load(A.gate.dt_bias.at, at + j, A.gate.dt_bias.dtype);
-            y[j] = exp(gate_log(A.gate, a_scale, bias, raw[j]));
+            y[j] = gate_decay(A.gate, a_scale, bias, raw[j]);
         }
     }
     [[unroll]] for (uint j = 0u; j < 4u; j++) {
