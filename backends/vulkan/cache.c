@@ -10,7 +10,8 @@
  * Drivers check their own part, but not all of them well: what is damaged must not reach them. */
 #include "backends/vulkan/cache.h"
 
-#include <inttypes.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -96,15 +97,28 @@ int32_t vk_cache_open(ebro_dev *dev, ebro_error *err) {
 
 /* ---- saving ----------------------------------------------------------------------------- */
 
+/* By position: that reaches files alone. */
+static bool write_at(int file, uint64_t at, const uint8_t *p, size_t n) {
+    while (n > 0) {
+        ssize_t done = pwrite(file, p, n, (off_t)at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        p += done;
+        at += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
 static bool write_file(const char *path, const uint8_t header[HEADER_BYTES], const uint8_t *data,
                        size_t bytes) {
     char temporary[MAX_PATH_BYTES + 32];
     snprintf(temporary, sizeof temporary, "%s.%ld.new", path, (long)getpid());
-    FILE *f = fopen(temporary, "wb");
-    if (f == NULL) return false;
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0) return false;
     bool good =
-        fwrite(header, 1, HEADER_BYTES, f) == HEADER_BYTES && fwrite(data, 1, bytes, f) == bytes;
-    good = fclose(f) == 0 && good;
+        write_at(file, 0, header, HEADER_BYTES) && write_at(file, HEADER_BYTES, data, bytes);
+    good = close(file) == 0 && good;
     good = good && rename(temporary, path) == 0;
     if (!good) remove(temporary);
     return good;
