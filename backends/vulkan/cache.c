@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_BYTES = 40, HEADER_VERSION = 1, MAX_PATH_BYTES = 4096 };
@@ -56,11 +57,20 @@ static void write_header(const ebro_dev *dev, uint8_t header[HEADER_BYTES], cons
     put(header + 24, fnv1a(data, bytes), 8);
 }
 
+/* A pipe of that name would wait for a writer. */
+static FILE *open_regular(const char *path) {
+    struct stat st;
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *f = file >= 0 && fstat(file, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(file, "rb") : NULL;
+    if (f == NULL && file >= 0) close(file);
+    return f;
+}
+
 /* What the file holds, in memory of the host's; NULL: nothing that can be used. */
 static uint8_t *read_file(const ebro_dev *dev, size_t *bytes) {
     char path[MAX_PATH_BYTES];
     uint8_t header[HEADER_BYTES], want[HEADER_BYTES], *data = NULL;
-    FILE *f = path_of(dev, path, sizeof path) ? fopen(path, "rb") : NULL;
+    FILE *f = path_of(dev, path, sizeof path) ? open_regular(path) : NULL;
     if (f == NULL) return NULL;
     bool good = fread(header, 1, sizeof header, f) == sizeof header;
     uint64_t n = good ? get(header + 16, 8) : 0;
@@ -110,10 +120,11 @@ static bool write_at(int file, uint64_t at, const uint8_t *p, size_t n) {
     return true;
 }
 
-static bool write_file(const char *path, const uint8_t header[HEADER_BYTES], const uint8_t *data,
-                       size_t bytes) {
-    char temporary[MAX_PATH_BYTES + 32];
-    snprintf(temporary, sizeof temporary, "%s.%ld.new", path, (long)getpid());
+static bool write_file(const ebro_dev *dev, const char *path, const uint8_t header[HEADER_BYTES],
+                       const uint8_t *data, size_t bytes) {
+    char temporary[MAX_PATH_BYTES + 64];
+    /* another process, or another device of this one, may write too */
+    snprintf(temporary, sizeof temporary, "%s.%ld-%p.new", path, (long)getpid(), (const void *)dev);
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0) return false;
     bool good =
@@ -134,7 +145,7 @@ static void save(ebro_dev *dev) {
     if (data != NULL) r = dev->api.GetPipelineCacheData(dev->device, dev->cache, &bytes, data);
     if (data != NULL && r == VK_SUCCESS && bytes > 0 && bytes <= most_bytes) {
         write_header(dev, header, data, bytes);
-        if (!write_file(path, header, data, bytes)) {
+        if (!write_file(dev, path, header, data, bytes)) {
             dev->host->log(dev->host->user, EBRO_LOG_WARN,
                            "vulkan: compiled kernels could not be kept in %s", path);
         }

@@ -78,9 +78,12 @@ static int32_t download(ebro_stream *s, uint8_t *to, ebro_span src, uint64_t byt
         n = bytes - done < VK_READBACK_BYTES / 2 ? bytes - done : VK_READBACK_BYTES / 2;
         st = stage(s, EBRO_MEM_READBACK, n, &b, &staged, err);
         if (st != EBRO_OK) break;
-        b->downloads[b->n_downloads++] =
-            (struct vk_download){.to = to + done, .offset = staged.offset, .bytes = n};
         st = record_copy(s, staged, (ebro_span){src.mem, src.offset + done}, n, err);
+        /* also where that has submitted the batch: it is not retired before the next wait */
+        if (st == EBRO_OK) {
+            b->downloads[b->n_downloads++] =
+                (struct vk_download){.to = to + done, .offset = staged.offset, .bytes = n};
+        }
     }
     return st;
 }

@@ -14,6 +14,7 @@ int32_t vk_fail(ebro_dev *dev, VkResult result, const char *what, ebro_error *er
             return dev->host->fail(err, EBRO_DEVICE_LOST, "vulkan: the device was lost; while %s",
                                    what);
         case VK_ERROR_OUT_OF_HOST_MEMORY:
+        case VK_ERROR_MEMORY_MAP_FAILED:
             return dev->host->fail(err, EBRO_NOMEM_HOST,
                                    "vulkan: the driver has no host memory; while %s", what);
         case VK_ERROR_OUT_OF_DEVICE_MEMORY:
@@ -180,7 +181,12 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     VkResult r = dev->api.CreateDevice(dev->physical, &info, NULL, &dev->device);
     if (r != VK_SUCCESS) {
         dev->device = VK_NULL_HANDLE;
-        return vk_fail(dev, r, "opening the device", err);
+        if (r == VK_ERROR_OUT_OF_HOST_MEMORY || r == VK_ERROR_OUT_OF_DEVICE_MEMORY ||
+            r == VK_ERROR_DEVICE_LOST)
+            return vk_fail(dev, r, "opening the device", err);
+        return dev->host->fail(err, EBRO_NO_DEVICE,
+                               "vulkan: the driver refuses to open the device (it answered %d)",
+                               (int)r);
     }
     int32_t st = vk_api_load_device(dev->host, &dev->api, dev->device, err);
     if (st != EBRO_OK) return st;
@@ -275,7 +281,9 @@ static void device_caps(ebro_dev *dev, ebro_caps *out) {
     *out = dev->caps;
     vk_memory_of(&dev->api, dev->physical, &total, &out->free_bytes);
     /* A driver that does not say what is in use counts at least what is ours. */
+    pthread_mutex_lock(&dev->lock);
     uint64_t left = total > dev->used_bytes ? total - dev->used_bytes : 0;
+    pthread_mutex_unlock(&dev->lock);
     if (left < out->free_bytes) out->free_bytes = left;
 }
 

@@ -111,10 +111,13 @@ static void release(ebro_dev *dev, struct vk_mem *m) {
 static int32_t out_of_memory(ebro_dev *dev, uint64_t bytes, ebro_error *err) {
     uint64_t total, left;
     vk_memory_of(&dev->api, dev->physical, &total, &left);
+    pthread_mutex_lock(&dev->lock);
+    uint64_t used = dev->used_bytes;
+    pthread_mutex_unlock(&dev->lock);
     return dev->host->fail(err, EBRO_NOMEM_DEVICE,
                            "vulkan: %" PRIu64 " bytes wanted, %" PRIu64 " of %" PRIu64
                            " are free, this program holds %" PRIu64,
-                           bytes, left, total, dev->used_bytes);
+                           bytes, left, total, used);
 }
 
 int32_t vk_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out,

@@ -126,6 +126,11 @@ static void retire(ebro_stream *s, uint32_t index) {
     b->ticket = 0;
 }
 
+/* After a failure nobody knows what arrived, and who was told of it may free what it was for. */
+static void drop_downloads(ebro_stream *s) {
+    for (uint32_t i = 0; i < VK_N_BATCHES; i++) s->batches[i].n_downloads = 0;
+}
+
 /* Retires all batches that are done, oldest first. */
 static int32_t retire_done(ebro_stream *s, ebro_error *err) {
     uint64_t done = 0;
@@ -151,8 +156,10 @@ static int32_t wait_for(ebro_stream *s, uint64_t ticket, uint64_t timeout_ns, eb
                                   "vulkan: ticket %" PRIu64 " has not passed after %" PRIu64 " ns",
                                   ticket, timeout_ns);
     }
-    if (r != VK_SUCCESS) return vk_fail(s->dev, r, "waiting for the device", err);
-    return retire_done(s, err);
+    int32_t st =
+        r == VK_SUCCESS ? retire_done(s, err) : vk_fail(s->dev, r, "waiting for the device", err);
+    if (st != EBRO_OK) drop_downloads(s);
+    return st;
 }
 
 static int32_t begin_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) {
@@ -171,6 +178,7 @@ static int32_t begin_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) 
     b->recorder.bound = VK_NULL_HANDLE;
     b->recorder.args.used = b->upload.used = b->readback.used = 0;
     b->recorder.work = 0;
+    b->n_downloads = 0;
     if (s->times != VK_NULL_HANDLE) {
         dev->api.CmdResetQueryPool(b->recorder.commands, s->times, s->current * 2, 2);
         dev->api.CmdWriteTimestamp(b->recorder.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT,
@@ -217,7 +225,10 @@ int32_t vk_stream_flush(ebro_stream *s, ebro_error *err) {
     ebro_dev *dev = s->dev;
     struct vk_batch *b = &s->batches[s->current];
     int32_t st = end_batch(s, b, err);
-    if (st != EBRO_OK) return st;
+    if (st != EBRO_OK) {
+        drop_downloads(s);
+        return st;
+    }
     uint64_t ticket = s->submitted + 1;
     const VkTimelineSemaphoreSubmitInfo values = {
         .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
@@ -232,7 +243,10 @@ int32_t vk_stream_flush(ebro_stream *s, ebro_error *err) {
     pthread_mutex_lock(&dev->lock);
     VkResult r = dev->api.QueueSubmit(dev->queue, 1, &info, VK_NULL_HANDLE);
     pthread_mutex_unlock(&dev->lock);
-    if (r != VK_SUCCESS) return vk_fail(dev, r, "submitting work", err);
+    if (r != VK_SUCCESS) {
+        drop_downloads(s);
+        return vk_fail(dev, r, "submitting work", err);
+    }
     b->ticket = s->submitted = ticket;
     s->current = (s->current + 1) % VK_N_BATCHES;
     return EBRO_OK;
