@@ -112,6 +112,7 @@ static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const st
         return false;
     if (size < 4 || size > 128 || (size & (size - 1)) != 0) return false;
     dev->subgroup = size;
+    dev->max_subgroups = p->subgroup_size.maxComputeWorkgroupSubgroups;
     return true;
 }
 

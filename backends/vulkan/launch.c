@@ -8,6 +8,8 @@ uint32_t vk_threads(const ebro_dev *dev, uint32_t want) {
     uint32_t most = dev->limits.maxComputeWorkGroupInvocations, n = 1;
     if (most > dev->limits.maxComputeWorkGroupSize[0])
         most = dev->limits.maxComputeWorkGroupSize[0];
+    if (dev->max_subgroups > 0 && most / dev->subgroup > dev->max_subgroups)
+        most = dev->max_subgroups * dev->subgroup;
     if (want > most) want = most;
     if (want < dev->subgroup) want = dev->subgroup; /* full subgroups */
     while (n * 2 <= want) n *= 2;

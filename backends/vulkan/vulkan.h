@@ -74,6 +74,7 @@ struct ebro_dev {
     bool is_shared;          /* host and device share their memory */
     uint32_t timestamp_bits; /* of the queue; 0: it has no clock */
     uint32_t subgroup;       /* the size that pipelines get */
+    uint32_t max_subgroups;  /* of a workgroup whose subgroups have that size; 0: any number */
     uint64_t max_alloc_bytes;
     ebro_caps caps;
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */
