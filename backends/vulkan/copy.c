@@ -1,17 +1,10 @@
-/* copy.c: copies and fills. What the host gives or wants passes through the batch's staging memory,
- * piece by piece, however large it is; memory that the host can see is touched at once where
- * nothing is pending. */
+/* copy.c: copies; fills are a kernel (op_copy.c). What the host gives or wants passes through the
+ * batch's staging memory, piece by piece, however large it is; memory that the host can see is
+ * touched at once where nothing is pending. */
 #include "backends/vulkan/kernels.h"
 #include "backends/vulkan/stream.h"
 
 /* ---- one copy on the device ------------------------------------------------------------- */
-
-static struct vk_access access_of(const ebro_mem *mem, uint64_t offset, uint64_t bytes,
-                                  bool writes) {
-    uint64_t begin = mem->address + offset;
-    return (struct vk_access){
-        .begin = begin / 16 * 16, .end = (begin + bytes + 15) / 16 * 16, .writes = writes};
-}
 
 static int32_t record_copy(ebro_stream *s, ebro_span dst, ebro_span src, uint64_t bytes,
                            ebro_error *err) {
@@ -19,8 +12,8 @@ static int32_t record_copy(ebro_stream *s, ebro_span dst, ebro_span src, uint64_
     struct vk_recorder *r;
     int32_t st = vk_stream_recorder(s, &r, err);
     if (st != EBRO_OK) return st;
-    const struct vk_access accesses[2] = {access_of(src.mem, src.offset, bytes, false),
-                                          access_of(dst.mem, dst.offset, bytes, true)};
+    const struct vk_access accesses[2] = {vk_access_of(src.mem, src.offset, bytes, false),
+                                          vk_access_of(dst.mem, dst.offset, bytes, true)};
     vk_order(dev, r, accesses, 2, false, false);
     const VkBufferCopy region = {.srcOffset = src.offset, .dstOffset = dst.offset, .size = bytes};
     dev->api.CmdCopyBuffer(r->commands, ((struct vk_mem *)src.mem)->buffer,
@@ -109,8 +102,4 @@ int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
     if (a->src.mem == NULL) return upload(s, a->dst, a->src_host, a->bytes, err);
     if (a->dst.mem == NULL) return download(s, a->dst_host, a->src, a->bytes, err);
     return record_copy(s, a->dst, a->src, a->bytes, err);
-}
-
-int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err) {
-    return vk_fill_bytes(s, dst, value, bytes, err);
 }

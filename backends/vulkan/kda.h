@@ -9,11 +9,6 @@
 
 enum { VK_KDA_MAX_DIM = 256 };
 
-/* Whether rows of f32 can be read 16 bytes at a time. */
-static inline bool vk_kda_aligned(const ebro_mat *m) {
-    return vk_at(m->mem, m->offset) % 16 == 0 && m->stride % 4 == 0;
-}
-
 static inline struct eb_kda_gate_arg vk_kda_gate(const ebro_kda_gate *g) {
     return (struct eb_kda_gate_arg){.g_raw = vk_mat(&g->g_raw),
                                     .beta_raw = vk_mat(&g->beta_raw),

@@ -110,13 +110,16 @@ struct eb_pages_arg vk_pages(const ebro_pages *p) {
 
 /* ---- accesses --------------------------------------------------------------------------- */
 
-/* In whole units of 16 bytes, for kernels read and write whole words: what shares a unit must not
- * run side by side. */
+struct vk_access vk_access_of(const ebro_mem *mem, uint64_t offset, uint64_t bytes, bool writes) {
+    uint64_t begin = mem->address + offset, end = begin + bytes;
+    return (struct vk_access){
+        .begin = begin / 16 * 16, .end = (end + 15) / 16 * 16, .writes = writes};
+}
+
 static void touches(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes,
                     bool writes) {
     if (mem == NULL || bytes == 0) return;
-    uint64_t begin = mem->address + offset, end = begin + bytes;
-    struct vk_access a = {.begin = begin / 16 * 16, .end = (end + 15) / 16 * 16, .writes = writes};
+    struct vk_access a = vk_access_of(mem, offset, bytes, writes);
     if (l->n_accesses < VK_MAX_ACCESSES) {
         l->accesses[l->n_accesses++] = a;
         return;

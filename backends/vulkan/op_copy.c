@@ -1,6 +1,5 @@
-/* op_copy.c: state_copy and rows_copy, and the fills of copy.c: transfer commands fill whole words
- * alone. */
-#include "backends/vulkan/vulkan.h"
+/* op_copy.c: state_copy and rows_copy, and fills: transfer commands fill whole words alone. */
+#include "backends/vulkan/stream.h"
 #include "shaders/common/args_copy.h"
 
 enum { THREADS = 256 };
@@ -24,8 +23,7 @@ static int32_t copy(ebro_stream *s, struct vk_launch *l, struct eb_copy_args *ar
     return vk_launch(s, l, err);
 }
 
-int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
-                      ebro_error *err) {
+int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err) {
     uint32_t threads = vk_threads(vk_stream_device(s), THREADS);
     int32_t st = EBRO_OK;
     for (uint64_t done = 0; done < bytes && st == EBRO_OK; done += piece_bytes) {

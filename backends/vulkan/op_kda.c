@@ -28,7 +28,7 @@ int32_t vk_kda_conv(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err
         args.x[i] = vk_mat(&a->x[i]);
         args.dst[i] = vk_mat(&a->out[i]);
         args.weight[i] = vk_vec(&a->weight[i]);
-        aligned = aligned && vk_kda_aligned(&a->x[i]) && vk_kda_aligned(&a->out[i]);
+        aligned = aligned && vk_mat_wide(&a->x[i]) && vk_mat_wide(&a->out[i]);
         vk_reads_mat(&l, &a->x[i], rows->n_rows, a->n_channels);
         vk_reads_vec(&l, &a->weight[i], (uint64_t)a->n_channels * EBRO_CONV_WIDTH);
     }
@@ -58,7 +58,7 @@ int32_t vk_kda_windows(ebro_stream *s, const ebro_rows *rows, const ebro_mat x[3
                           .work = 72ull * rows->n_seqs * n_channels};
     for (int i = 0; i < 3; i++) {
         args.x[i] = vk_mat(&x[i]);
-        aligned = aligned && vk_kda_aligned(&x[i]);
+        aligned = aligned && vk_mat_wide(&x[i]);
         vk_reads_mat(&l, &x[i], rows->n_rows, n_channels);
     }
     vk_reads_rows(&l, rows);
@@ -174,12 +174,11 @@ int32_t vk_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err
                                     .gate = vk_kda_gate(&a->gate),
                                     .emit_rows = vk_span(a->emit_rows),
                                     .n_emit = a->n_emit};
-    struct vk_launch launch = {
-        .kernel = VK_kda_prep,
-        .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
-        .args = &args,
-        .specs = {vk_kda_aligned(&a->q) && vk_kda_aligned(&a->k), dim, l.padded},
-        .n_specs = 3};
+    struct vk_launch launch = {.kernel = VK_kda_prep,
+                               .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
+                               .args = &args,
+                               .specs = {vk_mat_wide(&a->q) && vk_mat_wide(&a->k), dim, l.padded},
+                               .n_specs = 3};
     vk_reads_rows(&launch, &a->rows);
     vk_reads_mat(&launch, &a->q, n_rows, channels);
     vk_reads_mat(&launch, &a->k, n_rows, channels);
@@ -266,7 +265,7 @@ int32_t vk_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *e
                                      .state = vk_states(&a->state),
                                      .carry_rows = CARRY_ROWS};
     struct vk_launch launch = {.args = &args,
-                               .specs = {vk_kda_aligned(&a->v) && vk_kda_aligned(&a->out)}};
+                               .specs = {vk_mat_wide(&a->v) && vk_mat_wide(&a->out)}};
     bool wide = (dev->variants[VK_kda_recur_wide]->needs & EBRO_CAP_SUBGROUP) != 0;
     uint32_t cols =
         wide && dev->subgroup >= 8 ? choose_wide(dev, &l, &launch) : choose_plain(dev, &l, &launch);

@@ -11,9 +11,8 @@ static uint32_t choose_cols4(uint32_t threads, uint32_t dim) {
 }
 
 static bool choose_aligned(const ebro_kda_step_args *a) {
-    bool aligned =
-        vk_kda_aligned(&a->gate.g_raw) && vk_kda_aligned(&a->out_gate) && vk_kda_aligned(&a->out);
-    for (int i = 0; i < 3; i++) aligned = aligned && vk_kda_aligned(&a->x[i]);
+    bool aligned = vk_mat_wide(&a->gate.g_raw) && vk_mat_wide(&a->out_gate) && vk_mat_wide(&a->out);
+    for (int i = 0; i < 3; i++) aligned = aligned && vk_mat_wide(&a->x[i]);
     return aligned;
 }
 

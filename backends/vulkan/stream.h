@@ -100,6 +100,7 @@ void vk_graph_free(ebro_dev *dev, ebro_graph *g);
 
 /* copy.c */
 int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err);
+/* op_copy.c: at any alignment. */
 int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, ebro_error *err);
 
 #endif

@@ -10,7 +10,7 @@
  *   launch.c   what ops call: arguments, accesses, launches
  *   stream.c   recording, submitting, waiting
  *   graph.c    what is recorded once and launched often
- *   copy.c     copies and fills, and the staging behind them
+ *   copy.c     copies, and the staging behind them
  *   op_*.c     one file per family: arguments to launches
  *
  * An op fills its kernel's argument struct (shaders/common/args_*.h), says what the kernel reads
@@ -152,6 +152,10 @@ struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row
 /* Records the launch, after a barrier where one is needed. */
 int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err);
 
+/* In whole units of 16 bytes, for kernels read and write whole words: what shares a unit must not
+ * run side by side. */
+struct vk_access vk_access_of(const ebro_mem *mem, uint64_t offset, uint64_t bytes, bool writes);
+
 /* Say what a launch touches. Absent memory is skipped. */
 void vk_reads(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes);
 void vk_writes(struct vk_launch *l, const ebro_mem *mem, uint64_t offset, uint64_t bytes);
@@ -186,10 +190,6 @@ uint64_t vk_dtype_size(int32_t dtype);
 static inline uint64_t vk_div_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
-
-/* Fills at any alignment (op_copy.c). */
-int32_t vk_fill_bytes(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes,
-                      ebro_error *err);
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
