@@ -194,6 +194,17 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
 
 enum { ALL = EBRO_KEEP_PROMPT_END | EBRO_KEEP_TURN_END | EBRO_KEEP_INTERVAL | EBRO_KEEP_JUNCTION };
 
+static struct eb_sim_load small_load(enum eb_sim_kind kind, uint32_t n_requests) {
+    return (struct eb_sim_load){.kind = kind,
+                                .n_requests = n_requests,
+                                .n_sessions = 3,
+                                .n_turns = 5,
+                                .system = 90,
+                                .user = 40,
+                                .reply = 6,
+                                .seed = test_seed()};
+}
+
 static void same_counters(void **state) {
     struct fixture *f = *state;
     static const struct setting settings[] = {
@@ -204,14 +215,7 @@ static void same_counters(void **state) {
         {EBRO_KEEP_INTERVAL, 30, 7, true, 1e-4},
         {EBRO_KEEP_NONE, 1, 4, false, 1e-4}};
     for (int kind = EB_SIM_MULTI_TURN; kind <= EB_SIM_ONE_OFF; kind++) {
-        struct eb_sim_load load = {.kind = (enum eb_sim_kind)kind,
-                                   .n_requests = 30,
-                                   .n_sessions = 3,
-                                   .n_turns = 5,
-                                   .system = 90,
-                                   .user = 40,
-                                   .reply = 6,
-                                   .seed = test_seed()};
+        struct eb_sim_load load = small_load((enum eb_sim_kind)kind, 30);
         struct eb_sim_trace t = make_trace(&load);
         assert_int_equal(t.n_requests, load.n_requests);
         /* Of prompts that nobody repeats nothing is reused: no place to compare policies. */
@@ -246,14 +250,7 @@ static void same_counters_demo(void **state) {
 #endif
     f->model = f->demo;
     for (int kind = EB_SIM_MULTI_TURN; kind <= EB_SIM_SHARED_SYSTEM; kind++) {
-        struct eb_sim_load load = {.kind = (enum eb_sim_kind)kind,
-                                   .n_requests = REQUESTS,
-                                   .n_sessions = 3,
-                                   .n_turns = 5,
-                                   .system = 90,
-                                   .user = 40,
-                                   .reply = 6,
-                                   .seed = test_seed()};
+        struct eb_sim_load load = small_load((enum eb_sim_kind)kind, REQUESTS);
         struct eb_sim_trace t = make_trace(&load);
         for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
             compare(f, &t, &settings[i], EBRO_EVICT_LRU);
