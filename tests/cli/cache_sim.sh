@@ -28,9 +28,40 @@ trace='{"parts": [["system", 1500], ["a", 700]], "generate": 10}
 printf '%s\n' "$trace" >"$work/trace.jsonl"
 run cache-sim "$work/trace.jsonl" --budget 2G --policy lru
 [ $rc -eq 0 ] && [ ! -s "$err" ] && grep -q '^kimi-linear-48b: a state of 43 MiB, 8064 bytes a token' "$out" &&
-    grep -qE '^ +2 GiB lru +6600 +3000 +1500 +5100 +22\.7% ' "$out" &&
-    grep -qE '^ +2 GiB lru +1 +1 +0 +1 +0 +0$' "$out"
+    grep -q '^3 requests with 6600 prompt tokens, ' "$out" &&
+    grep -qE '^ +2 GiB lru +0 +6600 +3000 +1500 +5100 +22\.7%$' "$out" &&
+    grep -qE '^ +2 GiB lru +0 +1 +1 +0 +1 +0 +0$' "$out" && ! grep -q '!' "$out"
 result $? "three prompts, one junction"
+
+# The second request is longer than the budget holds, the third than -c allows.
+refused='{"parts": [["system", 1000]], "generate": 10}
+{"parts": [["system", 1000], ["long", 7000]]}
+{"parts": [["system", 1000], ["longer", 9000]]}
+{"parts": [["system", 1000], ["short", 1]]}'
+with "$refused" cache-sim - --budget 100M,1G --policy lru -c 9000 --svg "$work/refused.svg"
+[ $rc -eq 0 ] && grep -q '^4 requests with 20001 prompt tokens, ' "$out" &&
+    grep -qE '^ +100 MiB lru +18000 +2001 +[0-9]+ +999 +1002 +5\.0% !$' "$out" &&
+    grep -qE '^ +1 GiB lru +10000 +10001 +[0-9]+ +1999 +8002 +10\.0% !$' "$out" &&
+    grep -qE '^ +100 MiB lru +2 ' "$out" && grep -qE '^ +1 GiB lru +1 ' "$out" && grep -q '^! requests' "$out"
+result $? "refused requests are shown, and look no better"
+[ "$(grep -c '<title>[12] requests\? refused</title>' "$work/refused.svg")" -eq 2 ] &&
+    grep -q '>some refused</text>' "$work/refused.svg"
+result $? "and are marked in the plot"
+with "$refused" cache-sim - --budget 100M --policy lru -c 9000 --json --csv "$work/refused.csv"
+[ $rc -eq 0 ] && grep -q '"asked_tokens": 20001,' "$out" && grep -q '"refused": 2,' "$out" &&
+    grep -q '"refused_tokens": 18000,' "$out" && grep -q '"saved_tokens": 999,' "$out" &&
+    grep -q '"hit_share": 0.0499' "$out" && grep -q ',20001,18000,999$' "$work/refused.csv"
+result $? "refused requests in JSON and CSV"
+run cache-sim --help
+for word in refused read matched reused recomputed saved none new off no_snapshot evicted earlier "held most" kept; do
+    grep -q "^    $word " "$out" || break
+    word=all
+done
+[ "$word" = all ]
+result $? "every column is explained"
+with '{"parts": [["system", 1]]}' cache-sim - --budget 1G --policy lru
+[ $rc -eq 0 ] && grep -q '^1 request with 1 prompt token, ' "$out"
+result $? "one request is not requests"
 
 with "$trace" cache-sim - --budget 2G,1G --json
 [ $rc -eq 0 ] && [ "$(grep -c '"schema": "ebro-cache-sim-1"' "$out")" -eq 1 ] &&
@@ -56,7 +87,7 @@ result $? "a load at once and through its trace"
 
 for load in multi-turn agentic shared-system one-off; do
     run cache-sim --generate $load --requests 60 --keep none --budget 4G
-    [ $rc -eq 0 ] && [ "$(awk '$1 == 4 && $2 == "GiB" && $8 == "0.0%"' "$out" | wc -l)" -eq 2 ]
+    [ $rc -eq 0 ] && [ "$(awk '$1 == 4 && $2 == "GiB" && $9 == "0.0%"' "$out" | wc -l)" -eq 2 ]
     result $? "$load: nothing kept, nothing reused"
 done
 
@@ -72,7 +103,7 @@ EBRO_MODEL=no/such run cache-sim --generate one-off --requests 2 --geometry kimi
 result $? "a geometry on the command line, a model in the environment"
 
 run cache-sim --generate multi-turn --requests 60 --budget 1G,2G,4G --csv "$work/t.csv" --svg "$work/t.svg"
-[ $rc -eq 0 ] && [ "$(wc -l <"$work/t.csv")" -eq 7 ] && [ "$(awk -F, '{ print NF }' "$work/t.csv" | sort -u)" = 20 ]
+[ $rc -eq 0 ] && [ "$(wc -l <"$work/t.csv")" -eq 7 ] && [ "$(awk -F, '{ print NF }' "$work/t.csv" | sort -u)" = 23 ]
 result $? "CSV: a row for each budget and policy"
 python=$(command -v python3 || true)
 if [ -n "$python" ]; then

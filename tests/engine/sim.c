@@ -162,6 +162,15 @@ static uint64_t compare(struct fixture *f, const struct eb_sim_trace *t, const s
     test_ok(eb_sim_replay(t, &set, &got, &err), &err);
     assert_memory_equal(&real, &layout, sizeof layout);
     assert_int_equal(got.n_refused, n_refused);
+    assert_true(got.saved_tokens <= got.stats.reused_tokens);
+    if (n_refused == 0) {
+        assert_int_equal(got.saved_tokens, got.stats.reused_tokens);
+        assert_int_equal(got.asked_tokens, got.stats.prompt_tokens);
+        assert_int_equal(got.refused_tokens, 0);
+    } else {
+        assert_true(got.refused_tokens > 0 && got.refused_tokens < got.asked_tokens);
+        assert_true(got.asked_tokens <= got.stats.prompt_tokens + got.refused_tokens);
+    }
     SAME(prompts);
     SAME(prompt_tokens);
     SAME(matched_tokens);

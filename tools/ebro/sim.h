@@ -103,6 +103,9 @@ struct eb_sim_setting {
 struct eb_sim_result {
     struct eb_manager_stats stats; /* before anything that is kept is given up */
     uint64_t n_refused;            /* requests that did not fit, or not to their end */
+    uint64_t asked_tokens;         /* of the prompts of all requests */
+    uint64_t refused_tokens;       /* of them, those of refused requests */
+    uint64_t saved_tokens;         /* reused by requests that were not refused */
 };
 
 /* Each request in its turn, as an engine does it: appended, evaluated n_chunk tokens at a time, the
@@ -127,9 +130,12 @@ struct eb_sim_table {
     uint64_t n_requests;
 };
 
+/* Prompt tokens that a row saved nothing of: recomputed or refused. */
+uint64_t eb_sim_unsaved(const struct eb_sim_row *r);
+bool eb_sim_any_refused(const struct eb_sim_table *t); /* in any row */
 void eb_sim_print(const struct eb_sim_table *t, FILE *f);
 bool eb_sim_write_csv(FILE *f, const void *table);
-/* Recomputed tokens against the budget, a line for each policy. */
+/* eb_sim_unsaved against the budget, a line for each policy. Rows with refusals are marked. */
 bool eb_sim_write_svg(FILE *f, const void *table);
 int eb_sim_print_json(const struct eb_sim_table *t); /* an exit code */
 /* "1.5 GiB" into out. */

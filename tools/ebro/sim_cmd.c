@@ -36,14 +36,43 @@ static const char usage[] =
     "  keep      positions in the prompt where the application keeps a snapshot\n"
     "  id        anything; not looked at\n"
     "\n"
-    "recomputed: prompt tokens that were not reused. held most: the most bytes held at\n"
-    "once. refused: requests that the budget could not hold to their end.\n"
+    "The result is three tables with a row for each budget and policy.\n"
+    "  prompt tokens\n"
+    "    refused     of requests that were refused: their prompt is too long for -c, or the\n"
+    "                budget does not hold them to their end\n"
+    "    read        of prompts that were begun, some of them refused later: what the next\n"
+    "                three count\n"
+    "    matched     the same as in an earlier prompt up to there\n"
+    "    reused      not evaluated again: up to the deepest snapshot in what matched\n"
+    "    recomputed  read and not reused\n"
+    "    saved       reused tokens of requests that were not refused, of all tokens of the\n"
+    "                trace's prompts. Rows with refusals are marked with !: they read less,\n"
+    "                so that saved alone can be compared\n"
+    "  requests\n"
+    "    refused     as above. The others, of requests that were begun, say why no more of\n"
+    "                the prompt was reused:\n"
+    "    none        all that had been seen before was\n"
+    "    new         no prompt before began like it\n"
+    "    off         nothing is kept (--keep none)\n"
+    "    no_snapshot seen before, but no snapshot was taken on the way\n"
+    "    evicted     a nearer snapshot had been given up for memory\n"
+    "    earlier     the nearest snapshot lies before the end of what matched\n"
+    "  memory\n"
+    "    held most   the most bytes of pages and states that were held at once\n"
+    "    kept        snapshots taken; not kept: those that memory had no room for;\n"
+    "                given up: those that made room for others, or for requests\n"
+    "--svg plots what was not saved, recomputed or refused, against the budget; a cross\n"
+    "marks points with refusals.\n"
+    "\n"
     "With --json an object: schema (\"ebro-cache-sim-1\"), version, geometry, keep,\n"
-    "interval, token_cost, depth_cost, requests, block_bytes, page_tokens, token_bytes,\n"
-    "state_bytes, and rows, an array of objects: budget_bytes, policy, refused,\n"
-    "prompt_tokens, matched_tokens, reused_tokens, recomputed_tokens, evaluated_tokens,\n"
-    "hit_share, peak_bytes, snapshots_kept, snapshots_refused, evictions, copied_pages,\n"
-    "and misses, requests by reason: none, new, off, no_snapshot, evicted, earlier.\n";
+    "interval, token_cost, depth_cost, requests, asked_tokens (of all prompts),\n"
+    "block_bytes, page_tokens, token_bytes, state_bytes, and rows, an array of objects:\n"
+    "budget_bytes, policy, refused (requests), refused_tokens, prompt_tokens (read),\n"
+    "matched_tokens, reused_tokens, recomputed_tokens, saved_tokens, hit_share\n"
+    "(saved_tokens / asked_tokens), evaluated_tokens (of prompts and answers),\n"
+    "peak_bytes, snapshots_kept, snapshots_refused, evictions (snapshots given up),\n"
+    "copied_pages, and misses, requests by reason: none, new, off, no_snapshot, evicted,\n"
+    "earlier.\n";
 
 struct sim_options {
     struct eb_options o;
@@ -178,7 +207,7 @@ static const struct eb_arg shape_args[] = {
      .min = 1,
      .max = 4096,
      AT(mla_layers),
-     .help = "another number than the geometry's"},
+     .help = "MLA layers, instead of the geometry's"},
     {.name = "--kda-layers",
      .env = "EBRO_SIM_KDA_LAYERS",
      .meta = "N",
@@ -186,7 +215,7 @@ static const struct eb_arg shape_args[] = {
      .min = 1,
      .max = 4096,
      AT(kda_layers),
-     .help = "the same"},
+     .help = "KDA layers, likewise"},
     {.name = "--kda-heads",
      .env = "EBRO_SIM_KDA_HEADS",
      .meta = "N",
@@ -194,7 +223,7 @@ static const struct eb_arg shape_args[] = {
      .min = 1,
      .max = 4096,
      AT(kda_heads),
-     .help = "the same"},
+     .help = "heads of a KDA layer"},
     {.name = "--head-dim",
      .env = "EBRO_SIM_HEAD_DIM",
      .meta = "N",
@@ -202,7 +231,7 @@ static const struct eb_arg shape_args[] = {
      .min = 1,
      .max = 4096,
      AT(head_dim),
-     .help = "of a KDA head: the same"},
+     .help = "rows and columns of a KDA head's state"},
     {.name = "--latent",
      .env = "EBRO_SIM_LATENT",
      .meta = "N",
@@ -210,7 +239,7 @@ static const struct eb_arg shape_args[] = {
      .min = 1,
      .max = 1u << 20,
      AT(row),
-     .help = "values that MLA caches a token and layer: the same"},
+     .help = "values that an MLA layer caches for a token"},
     {.name = "--vocab",
      .env = "EBRO_SIM_VOCAB",
      .meta = "N",
@@ -218,7 +247,7 @@ static const struct eb_arg shape_args[] = {
      .min = 2,
      .max = INT32_MAX,
      AT(vocab),
-     .help = "token ids of named parts: the same"},
+     .help = "token ids that named parts are made of"},
 };
 
 static const struct eb_arg load_args[] = {
@@ -239,7 +268,7 @@ static const struct eb_arg load_args[] = {
      .min = 1,
      .max = 100000000,
      AT(g.n_requests),
-     .help = "how many; default: 1000"},
+     .help = "requests of the load; default: 1000"},
     {.name = "--sessions",
      .env = "EBRO_SIM_SESSIONS",
      .meta = "N",
@@ -255,14 +284,14 @@ static const struct eb_arg load_args[] = {
      .min = 1,
      .max = 1000000,
      AT(g.n_turns),
-     .help = "of a conversation; default: 10"},
+     .help = "requests of a conversation; default: 10"},
     {.name = "--system",
      .env = "EBRO_SIM_SYSTEM",
      .meta = "N",
      .kind = EB_ARG_UINT,
      .max = 1u << 26,
      AT(g.system),
-     .help = "tokens that all begin with; default: 1500"},
+     .help = "tokens of the system prompts; default: 1500"},
     {.name = "--user",
      .env = "EBRO_SIM_USER",
      .meta = "N",
@@ -286,7 +315,7 @@ static const struct eb_arg load_args[] = {
      .kind = EB_ARG_UINT,
      .max = UINT64_MAX,
      AT(g.seed),
-     .help = "default: 1"},
+     .help = "another one gives another load; default: 1"},
     {.name = "--print-trace",
      .env = "EBRO_SIM_PRINT_TRACE",
      .kind = EB_ARG_FLAG,
@@ -306,7 +335,7 @@ static const struct eb_arg output_args[] = {
      .meta = "FILE",
      .kind = EB_ARG_TEXT,
      AT(svg),
-     .help = "recomputed tokens against the budget as a plot"},
+     .help = "a plot of the budgets, as said above"},
     {.name = "--json",
      .env = "EBRO_JSON",
      .kind = EB_ARG_FLAG,

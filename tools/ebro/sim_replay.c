@@ -40,13 +40,17 @@ static int32_t answer(struct eb_seq *s, const struct eb_sim_walk *w,
 }
 
 static int32_t replay_one(struct eb_manager *m, const struct eb_sim_walk *w,
-                          const struct eb_sim_setting *set, uint64_t *n_refused, ebro_error *err) {
+                          const struct eb_sim_setting *set, struct eb_sim_result *out,
+                          ebro_error *err) {
     struct eb_seq *s = NULL;
     int32_t st = eb_seq_open(m, &s, err);
     if (st == EBRO_OK) st = answer(s, w, set, err);
+    out->asked_tokens += w->n_prompt;
+    if (st == EBRO_OK) out->saved_tokens += s->reuse.reused;
     eb_seq_close(&s);
     if (st != EBRO_NOMEM_DEVICE) return st;
-    (*n_refused)++;
+    out->n_refused++;
+    out->refused_tokens += w->n_prompt;
     return EBRO_OK;
 }
 
@@ -63,8 +67,7 @@ int32_t eb_sim_replay(const struct eb_sim_trace *t, const struct eb_sim_setting 
         eb_manager_close(&m);
         return st;
     }
-    while (st == EBRO_OK && eb_sim_step(&w, &st, err))
-        st = replay_one(&m, &w, set, &out->n_refused, err);
+    while (st == EBRO_OK && eb_sim_step(&w, &st, err)) st = replay_one(&m, &w, set, out, err);
     eb_manager_get_stats(&m, &out->stats);
     eb_manager_close(&m);
     eb_sim_walk_free(&w);
