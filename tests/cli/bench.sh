@@ -18,8 +18,15 @@ fails "no runs" 1 "-r" bench model -r 0
 fails "a device that is not there" 3 "CUDA7" bench model --quick -dev CUDA7
 fails "a model that is not there" 2 "no/such" bench model --quick -m no/such
 fails "unknown operator" 1 '"walk" is no operator' bench ops --op walk
-fails "ops: two numbers of threads" 1 "one number" bench ops -t 1,2
-fails "mla: two numbers of threads" 1 "one number" bench mla -t 1,2
+run bench model --help
+grep -q '^  -t, --threads N,N,\.\.\.' "$out"
+result $? "model: help offers a list of threads"
+for what in ops mla mem kv; do
+    run bench $what --help
+    grep -q '^  -t, --threads N ' "$out"
+    result $? "$what: help offers one number of threads"
+    fails "$what: two numbers of threads" 1 '-t: "1,2" is not a whole number' bench $what -t 1,2
+done
 fails "mla: an option of others" 1 '"-c"' bench mla -c 100
 
 # number TEXT: lines of stdout that it matches.

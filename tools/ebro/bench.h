@@ -9,7 +9,7 @@
 
 struct eb_bench_options {
     struct eb_options o;
-    const char *threads; /* "1,2"; NULL: one for each core */
+    const char *threads; /* bench model: "1,2"; NULL: one for each core. Others: o.n_threads */
     const char *op;      /* bench ops: this one alone; NULL: all */
     uint64_t n_runs, depth;
     bool quick;
@@ -19,7 +19,7 @@ enum { EB_BENCH_MAX_THREADS = 8 }; /* entries of a list of thread numbers */
 
 /* "Model and device" of eb_model_args with a list of numbers for -t. In static memory. */
 struct eb_arg_group eb_bench_model_args(void);
-/* -dev and -t alone; the same with -m and -ctk. In static memory. */
+/* -dev and -t, with one number, alone; the same with -m and -ctk. In static memory. */
 struct eb_arg_group eb_bench_device_args(void);
 struct eb_arg_group eb_bench_mla_args(void);
 /* "Measuring": runs, quick. */
@@ -46,8 +46,8 @@ struct eb_bench_host {
     ebro_device_info device;
 };
 
-/* Opens the device of `o` once, with n_threads, and describes it and the machine. An exit code. */
-int eb_bench_describe(const struct eb_options *o, uint32_t n_threads, struct eb_bench_host *out);
+/* Opens the device of `o` once and describes it and the machine. An exit code. */
+int eb_bench_describe(const struct eb_options *o, struct eb_bench_host *out);
 /* Two lines of text, or members "version", "date", "processor", ... added to `to`. */
 void eb_bench_print_host(const struct eb_bench_host *h);
 bool eb_bench_json_host(const struct eb_bench_host *h, json_t *to);

@@ -60,7 +60,7 @@ static void note_rung(void *user, int32_t level, const char *text) {
     if (rung[n] == ',') h->n_threads = (uint32_t)strtoul(rung + n + 1, NULL, 10);
 }
 
-int eb_bench_describe(const struct eb_options *o, uint32_t n_threads, struct eb_bench_host *out) {
+int eb_bench_describe(const struct eb_options *o, struct eb_bench_host *out) {
     *out = (struct eb_bench_host){.load = load_average(), .n_cores = sysconf(_SC_NPROCESSORS_ONLN)};
     time_t now = time(NULL);
     struct tm utc;
@@ -76,7 +76,7 @@ int eb_bench_describe(const struct eb_options *o, uint32_t n_threads, struct eb_
     ebro_runtime_options options = {
         .size = sizeof options, .log = note_rung, .log_user = out, .log_level = EBRO_LOG_INFO};
     if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = n_threads};
+    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
     if (ebro_runtime_open(&options, &runtime, &err) != EBRO_OK ||
         ebro_device_open_with(runtime, o->device, &settings, &device, &err) != EBRO_OK)
         code = eb_complain_error(&err);

@@ -83,11 +83,10 @@ static int prefill(struct kv_bench *t, uint32_t n, struct eb_samples *seconds) {
     return code;
 }
 
-static int open_session(struct kv_bench *t, uint32_t n_threads) {
+static int open_session(struct kv_bench *t) {
     t->o = t->b->o;
     t->o.keep = EBRO_KEEP_NONE; /* each prompt is read whole */
-    t->o.n_threads = n_threads;
-    int code = eb_bench_describe(&t->o, n_threads, &t->host);
+    int code = eb_bench_describe(&t->o, &t->host);
     if (code == EB_EXIT_OK) code = eb_session_open_model(&t->s, &t->o);
     if (code != EB_EXIT_OK) return code;
     uint32_t max = t->s.model_info.max_context, most = t->b->quick ? 512 : 8192;
@@ -155,8 +154,8 @@ static int print_json(const struct kv_bench *t) {
     return eb_bench_print_json(NULL);
 }
 
-static int measure(struct kv_bench *t, uint32_t n_threads) {
-    int code = open_session(t, n_threads);
+static int measure(struct kv_bench *t) {
+    int code = open_session(t);
     if (code == EB_EXIT_OK) code = make_ids(t);
     if (code == EB_EXIT_OK) code = prefill(t, lengths[0], NULL); /* pages and caches warm up */
     if (code != EB_EXIT_OK) return code;
@@ -171,26 +170,19 @@ static int measure(struct kv_bench *t, uint32_t n_threads) {
 }
 
 int eb_bench_kv(int argc, char **argv) {
-    const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args,
-                                          eb_bench_model_args(), eb_log_args};
+    const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args, eb_model_args,
+                                          eb_log_args};
     struct eb_bench_options b;
-    uint32_t threads[EB_BENCH_MAX_THREADS];
-    size_t n = 0;
     int code = eb_bench_options_read("bench kv", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &b);
     if (code >= 0) return code;
-    if (!eb_bench_threads(&b, threads, &n)) return EB_EXIT_USAGE;
-    if (n > 1) {
-        eb_complain("-t: one number of threads at a time (`ebro bench kv --help` says more)");
-        return EB_EXIT_USAGE;
-    }
     struct kv_bench *t = calloc(1, sizeof *t);
     if (!t) {
         eb_complain("out of memory");
         return EB_EXIT_MEMORY;
     }
     t->b = &b;
-    code = measure(t, threads[0]);
+    code = measure(t);
     eb_session_close(&t->s);
     free(t->ids);
     free(t);

@@ -483,13 +483,12 @@ static int print_json(const struct mem_bench *t) {
     return eb_bench_print_json(NULL);
 }
 
-static int measure(struct mem_bench *t, uint32_t n_threads) {
+static int measure(struct mem_bench *t) {
     t->random = 1;
     t->o = t->b->o;
-    t->o.n_threads = n_threads;
     t->o.keep = EBRO_KEEP_NONE;
-    int code = eb_bench_describe(&t->o, n_threads, &t->host);
-    if (code == EB_EXIT_OK) code = eb_rig_open(&t->rig, &t->o, t->b, n_threads);
+    int code = eb_bench_describe(&t->o, &t->host);
+    if (code == EB_EXIT_OK) code = eb_rig_open(&t->rig, &t->o, t->b);
     if (code == EB_EXIT_OK) code = match(t, MATCH_DEEP);
     if (code == EB_EXIT_OK) code = match(t, MATCH_WIDE);
     if (code == EB_EXIT_OK) code = blocks(t);
@@ -506,20 +505,13 @@ int eb_bench_mem(int argc, char **argv) {
     const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args, eb_bench_mla_args(),
                                           eb_log_args};
     struct eb_bench_options b;
-    uint32_t threads[EB_BENCH_MAX_THREADS];
-    size_t n = 0;
     int code = eb_bench_options_read("bench mem", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &b);
     if (code >= 0) return code;
-    if (!eb_bench_threads(&b, threads, &n)) return EB_EXIT_USAGE;
-    if (n > 1) {
-        eb_complain("-t: one number of threads at a time (`ebro bench mem --help` says more)");
-        return EB_EXIT_USAGE;
-    }
     struct mem_bench *t = calloc(1, sizeof *t);
     if (!t) return no_memory();
     t->b = &b;
-    code = measure(t, threads[0]);
+    code = measure(t);
     if (t->path[0]) unlink(t->path);
     eb_session_close(&t->s);
     eb_rig_close(&t->rig);

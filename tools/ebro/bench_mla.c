@@ -425,13 +425,13 @@ static void measure_grid(struct mla_bench *t, bool text) {
     }
 }
 
-static int measure(struct mla_bench *t, uint32_t n_threads) {
+static int measure(struct mla_bench *t) {
     const struct eb_options *o = &t->b->o;
     t->n_counts = t->b->quick ? 2 : N_COUNTS;
     t->n_contexts = t->b->quick ? 2 : N_CONTEXTS;
     int code = read_model(t);
-    if (code == EB_EXIT_OK) code = eb_bench_describe(o, n_threads, &t->host);
-    if (code == EB_EXIT_OK) code = eb_rig_open(&t->rig, o, t->b, n_threads);
+    if (code == EB_EXIT_OK) code = eb_bench_describe(o, &t->host);
+    if (code == EB_EXIT_OK) code = eb_rig_open(&t->rig, o, t->b);
     if (code != EB_EXIT_OK) return code;
     if (!o->json) print_head(t);
     measure_grid(t, !o->json);
@@ -446,23 +446,16 @@ int eb_bench_mla(int argc, char **argv) {
     const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args, eb_bench_mla_args(),
                                           eb_log_args};
     struct eb_bench_options options;
-    uint32_t threads[EB_BENCH_MAX_THREADS];
-    size_t n = 0;
     int code = eb_bench_options_read("bench mla", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &options);
     if (code >= 0) return code;
-    if (!eb_bench_threads(&options, threads, &n)) return EB_EXIT_USAGE;
-    if (n > 1) {
-        eb_complain("-t: one number of threads at a time (`ebro bench mla --help` says more)");
-        return EB_EXIT_USAGE;
-    }
     struct mla_bench *t = calloc(1, sizeof *t);
     if (!t) {
         eb_complain("out of memory");
         return EB_EXIT_MEMORY;
     }
     t->b = &options;
-    code = measure(t, threads[0]);
+    code = measure(t);
     eb_rig_close(&t->rig);
     free(t);
     return code;

@@ -343,7 +343,7 @@ static int measure_threads(struct bench *t, uint32_t threads, bool first, json_t
     struct eb_bench_host host;
     t->o = t->b->o;
     t->o.n_threads = threads;
-    int code = eb_bench_describe(&t->o, threads, &host);
+    int code = eb_bench_describe(&t->o, &host);
     if (code != EB_EXIT_OK || (code = run_all(t)) != EB_EXIT_OK) return code;
     if (host.n_threads) threads = host.n_threads;
     if (t->o.json) {

@@ -179,14 +179,14 @@ static bool is_op(const char *name) {
     return false;
 }
 
-static int measure(struct eb_ops_bench *b, uint32_t n_threads) {
+static int measure(struct eb_ops_bench *b) {
     const struct eb_options *o = &b->b->o;
     if (b->b->op && !is_op(b->b->op)) {
         eb_complain("--op: \"%s\" is no operator: linear, kda_step, mla_decode, ...", b->b->op);
         return EB_EXIT_USAGE;
     }
-    int code = eb_bench_describe(o, n_threads, &b->host);
-    if (code == EB_EXIT_OK) code = eb_rig_open(&b->rig, o, b->b, n_threads);
+    int code = eb_bench_describe(o, &b->host);
+    if (code == EB_EXIT_OK) code = eb_rig_open(&b->rig, o, b->b);
     if (code != EB_EXIT_OK) return code;
     b->ceilings = eb_rig_ceilings(&b->rig, &b->host);
     if (eb_rig_failed(&b->rig)) return eb_complain_error(&b->rig.err);
@@ -213,17 +213,9 @@ int eb_bench_ops(int argc, char **argv) {
                                           eb_bench_device_args(),
                                           eb_log_args};
     struct eb_bench_options options;
-    uint32_t threads[EB_BENCH_MAX_THREADS];
-    size_t n = 0;
     int code = eb_bench_options_read("bench ops", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &options);
     if (code >= 0) return code;
-    if (!eb_bench_threads(&options, threads, &n)) return EB_EXIT_USAGE;
-    if (n > 1) {
-        eb_complain("-t: one number of threads at a time (`ebro bench ops --help` says more)");
-        return EB_EXIT_USAGE;
-    }
-
     struct eb_ops_bench *b = calloc(1, sizeof *b);
     if (!b || (options.o.json && !((b->rows = json_array()) && (b->refusals = json_array())))) {
         eb_complain("out of memory");
@@ -232,7 +224,7 @@ int eb_bench_ops(int argc, char **argv) {
         return EB_EXIT_MEMORY;
     }
     b->b = &options;
-    code = measure(b, threads[0]);
+    code = measure(b);
     eb_rig_close(&b->rig);
     json_decref(b->rows);
     json_decref(b->refusals);

@@ -36,10 +36,9 @@ static uint64_t rotate_bytes(const struct eb_rig *r) {
     return 3 * (bytes > LEAST ? bytes : LEAST);
 }
 
-int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_bench_options *b,
-                uint32_t n_threads) {
+int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_bench_options *b) {
     *r = (struct eb_rig){.n_runs = b->n_runs, .quick = b->quick};
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = n_threads};
+    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
     if (eb_runtime_open(o, &r->runtime, &r->err) != EBRO_OK ||
         ebro_device_open_with(r->runtime, o->device, &settings, &r->device, &r->err) != EBRO_OK ||
         eb_stream_open(r->device, &r->stream, &r->err) != EBRO_OK)

@@ -27,9 +27,8 @@ struct eb_rig {
     uint64_t cursor;
 };
 
-/* An exit code; eb_rig_close may follow any failure. n_threads: of the CPU, 0: one per core. */
-int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_bench_options *b,
-                uint32_t n_threads);
+/* An exit code; eb_rig_close may follow any failure. */
+int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_bench_options *b);
 void eb_rig_close(struct eb_rig *r);
 /* Frees all buffers. */
 void eb_rig_reset(struct eb_rig *r);

@@ -48,52 +48,45 @@ static const struct eb_arg output_args[] = {
 const struct eb_arg_group eb_bench_output_args = {"Output", output_args,
                                                   sizeof output_args / sizeof *output_args};
 
-/* Those of eb_model_args that are named; NULL: all. -t takes a list. */
-static size_t model_args(struct eb_arg *args, size_t capacity, const char *const *names,
-                         const char *threads_meta, const char *threads_help) {
-    size_t n = 0;
-    for (size_t i = 0; i < eb_model_args.n && n < capacity; i++) {
-        struct eb_arg a = eb_model_args.args[i];
-        const char *const *name = names;
-        while (name && *name && strcmp(*name, a.name) != 0) name++;
-        if (name && !*name) continue;
-        if (strcmp(a.name, "-t") == 0) {
-            a.meta = threads_meta;
-            a.kind = EB_ARG_TEXT;
-            a.offset = offsetof(struct eb_bench_options, threads);
-            a.help = threads_help;
-        }
-        args[n++] = a;
-    }
-    return n;
-}
-
 enum { MAX_ARGS = 32 };
 
 struct eb_arg_group eb_bench_model_args(void) {
     static struct eb_arg args[MAX_ARGS];
-    size_t n = model_args(args, MAX_ARGS, NULL, "N,N,...",
-                          "threads that the CPU computes with, one set of rows\n"
-                          "for each number; 0: one for each core (default)");
+    size_t n = eb_model_args.n < MAX_ARGS ? eb_model_args.n : MAX_ARGS;
+    for (size_t i = 0; i < n; i++) {
+        args[i] = eb_model_args.args[i];
+        if (strcmp(args[i].name, "-t") != 0) continue;
+        args[i].meta = "N,N,...";
+        args[i].kind = EB_ARG_TEXT;
+        args[i].offset = offsetof(struct eb_bench_options, threads);
+        args[i].help =
+            "threads that the CPU computes with, one set of rows\n"
+            "for each number; 0: one for each core (default)";
+    }
     return (struct eb_arg_group){"Model and device", args, n};
 }
 
-static const char one_number[] =
-    "threads that the CPU computes with; 0: one for each\n"
-    "core (default)";
+/* Those of eb_model_args that are named. */
+static size_t named_args(struct eb_arg *args, const char *const *names) {
+    size_t n = 0;
+    for (size_t i = 0; i < eb_model_args.n && n < MAX_ARGS; i++) {
+        const char *const *name = names;
+        while (*name && strcmp(*name, eb_model_args.args[i].name) != 0) name++;
+        if (*name) args[n++] = eb_model_args.args[i];
+    }
+    return n;
+}
 
 struct eb_arg_group eb_bench_device_args(void) {
     static const char *const names[] = {"-dev", "-t", NULL};
     static struct eb_arg args[MAX_ARGS];
-    size_t n = model_args(args, MAX_ARGS, names, "N", one_number);
-    return (struct eb_arg_group){"Device", args, n};
+    return (struct eb_arg_group){"Device", args, named_args(args, names)};
 }
 
 struct eb_arg_group eb_bench_mla_args(void) {
     static const char *const names[] = {"-m", "-dev", "-t", "-ctk", NULL};
     static struct eb_arg args[MAX_ARGS];
-    size_t n = model_args(args, MAX_ARGS, names, "N", one_number);
-    return (struct eb_arg_group){"Model and device", args, n};
+    return (struct eb_arg_group){"Model and device", args, named_args(args, names)};
 }
 
 int eb_bench_options_read(const char *command, const char *usage, const struct eb_arg_group *groups,
