@@ -328,6 +328,7 @@ void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out) {
         x.evictions = s.evictions;
         x.copied_pages = s.copied_pages;
         x.host_bytes = s.host_bytes;
+        x.host_budget_bytes = s.host_budget_bytes;
         x.host_saves = s.host_saves;
         x.host_loads = s.host_loads;
         x.token_cost = s.token_cost;

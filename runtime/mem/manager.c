@@ -118,6 +118,7 @@ void eb_manager_get_stats(const struct eb_manager *m, struct eb_manager_stats *o
     out->n_nodes = m->prefix.n_nodes;
     out->noted_tokens = m->prefix.n_tokens;
     out->host_bytes = m->host.used;
+    out->host_budget_bytes = m->host.limit;
     out->token_cost = m->policy.cost.token;
     out->depth_cost = m->policy.cost.depth;
 }

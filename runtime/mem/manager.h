@@ -66,7 +66,7 @@ struct eb_manager_stats {
     uint64_t evaluated_tokens; /* rows of committed steps */
     uint64_t misses[EB_N_MISSES];
     uint64_t snapshots_kept, snapshots_refused, evictions, copied_pages;
-    uint64_t host_bytes; /* held in host copies */
+    uint64_t host_bytes, host_budget_bytes; /* held in host copies; allowed */
     uint64_t host_saves, host_loads;
     double token_cost, depth_cost; /* that the policy goes by */
 };

@@ -173,7 +173,8 @@ AT(ebro_memory, host_saves, 200);
 AT(ebro_memory, host_loads, 208);
 AT(ebro_memory, token_cost, 216);
 AT(ebro_memory, depth_cost, 224);
-GROWS(ebro_memory, 232);
+AT(ebro_memory, host_budget_bytes, 232);
+GROWS(ebro_memory, 240);
 
 AT(ebro_export_options, size, 0);
 AT(ebro_export_options, application, 8);

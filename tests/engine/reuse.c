@@ -243,6 +243,7 @@ static void host_copies(void **state) {
             assert_int_equal(r.n_reused, round == 0 ? 0 : 399);
             ebro_engine_get_memory(e, &m);
             assert_true(m.taken_bytes <= budget && m.host_bytes <= host);
+            assert_int_equal(m.host_budget_bytes, host);
         }
     }
     assert_true(m.host_saves > 0 && m.host_loads > 0);

@@ -469,6 +469,7 @@ typedef struct ebro_memory {
     uint64_t host_bytes;             /* held in copies on the host */
     uint64_t host_saves, host_loads; /* snapshots that went there, and came back */
     double token_cost, depth_cost;   /* as given to the engine, or as learned so far: seconds */
+    uint64_t host_budget_bytes;      /* allowed for copies on the host; 0: none are made */
 } ebro_memory;
 EBRO_API void ebro_engine_get_memory(const ebro_engine *engine, ebro_memory *out);
 /* Gives up everything that is kept. Live sequences are not touched. */
