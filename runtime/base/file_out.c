@@ -1,15 +1,24 @@
-/* file_out.c: see file_out.h. Not its job: what is written. */
-#define _GNU_SOURCE /* realpath, sync_file_range */
+/* file_out.c: see file_out.h. Not its job: what is written.
+ *
+ * Whoever writes a file holds its lock, and a lock goes with its process: a file of such a name
+ * that can be locked was left by one that was killed. */
+#define _GNU_SOURCE /* flock, realpath, sync_file_range */
 
 #include "base/file_out.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Then "PID-TRY". Of its own length whatever the target is called: that may be as long as a name
+ * can be. */
+#define BESIDE ".ebro-save-"
 
 static int32_t fail(const struct eb_file_out *f, const char *what, ebro_error *err) {
     return eb_fail(err, EBRO_IO, "%s: %s: %s", f->target, what, strerror(errno));
@@ -23,6 +32,8 @@ static int32_t find_target(const char *path, struct eb_file_out *f, ebro_error *
     int32_t st = EBRO_OK;
     if (real == NULL && lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
         st = eb_fail(err, EBRO_IO, "%s: is a link to a file that is not there", path);
+    else if (real == NULL && errno == ENAMETOOLONG)
+        st = eb_fail(err, EBRO_IO, "%s: %s", path, strerror(errno));
     else if (stat(target, &info) == 0 && !S_ISREG(info.st_mode))
         st = eb_fail(err, EBRO_INVALID, "%s: is not a regular file", path);
     else if ((f->target = eb_strndup(&f->alloc, target, strlen(target), err)) == NULL)
@@ -31,17 +42,79 @@ static int32_t find_target(const char *path, struct eb_file_out *f, ebro_error *
     return st;
 }
 
-/* A file of a new name beside the target. */
+/* The target's folder, with its slash: bytes of the path; 0: the working directory. */
+static size_t folder_bytes(const struct eb_file_out *f) {
+    const char *slash = strrchr(f->target, '/');
+    return slash != NULL ? (size_t)(slash - f->target) + 1 : 0;
+}
+
+/* ---- a file beside the target --------------------------------------------------------------- */
+
+/* Is the open file the one of that name, no link to it? */
+static bool is_named(int fd, int folder, const char *name) {
+    struct stat here, there;
+    return fstat(fd, &here) == 0 && fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+static bool is_number(const char *s, size_t n) {
+    return n > 0 && strspn(s, "0123456789") >= n;
+}
+
+static bool is_beside_name(const char *name) {
+    const size_t n = sizeof BESIDE - 1;
+    if (strncmp(name, BESIDE, n) != 0) return false;
+    const char *pid = name + n, *dash = strchr(pid, '-');
+    return dash != NULL && is_number(pid, (size_t)(dash - pid)) &&
+           is_number(dash + 1, strlen(dash + 1));
+}
+
+static void remove_if_left(int folder, const char *name) {
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0) return;
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_named(fd, folder, name))
+        unlinkat(folder, name, 0);
+    close(fd);
+}
+
+/* What processes that were killed have left in the folder. A folder that cannot be listed is no
+ * error. */
+static void remove_left(char *folder) {
+    DIR *d = opendir(*folder != '\0' ? folder : ".");
+    if (d == NULL) return;
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (is_beside_name(e->d_name)) remove_if_left(dirfd(d), e->d_name);
+    }
+    closedir(d);
+}
+
+/* -1 with EEXIST: another name must be tried. */
+static int open_locked(const char *name) {
+    /* what somebody said is theirs alone to read */
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    /* Before it had its lock, another process may have taken it for one that was left. Where
+     * nothing can be locked, nothing is removed either. */
+    bool lost = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!lost && is_named(fd, AT_FDCWD, name)) return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
 static int32_t open_beside(struct eb_file_out *f, ebro_error *err) {
     enum { ATTEMPTS = 1000, MORE_BYTES = 64 };
-    size_t bytes = strlen(f->target) + MORE_BYTES;
+    size_t folder = folder_bytes(f), bytes = folder + MORE_BYTES;
     f->name = eb_calloc(&f->alloc, bytes, 1, err);
     if (f->name == NULL) return EBRO_NOMEM_HOST;
+    memcpy(f->name, f->target, folder);
+    remove_left(f->name);
     errno = EEXIST;
     for (int i = 0; i < ATTEMPTS && errno == EEXIST; i++) {
-        snprintf(f->name, bytes, "%s.tmp-%ld-%d", f->target, (long)getpid(), i);
-        /* what somebody said is theirs alone to read */
-        f->fd = open(f->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        snprintf(f->name + folder, bytes - folder, BESIDE "%ld-%d", (long)getpid(), i);
+        f->fd = open_locked(f->name);
         if (f->fd >= 0) return EBRO_OK;
     }
     return fail(f, "making a file beside it", err);
@@ -94,10 +167,10 @@ int32_t eb_file_out_write(struct eb_file_out *f, const void *data, size_t bytes,
 
 /* The new name must survive a power cut too. A file system that cannot sync a folder is no error.
  */
-static void sync_folder(char *path) {
-    char *slash = strrchr(path, '/');
-    if (slash != NULL) slash[slash == path] = '\0';
-    int fd = open(slash != NULL ? path : ".", O_RDONLY | O_CLOEXEC);
+static void sync_folder(struct eb_file_out *f) {
+    size_t n = folder_bytes(f);
+    f->target[n] = '\0';
+    int fd = open(n > 0 ? f->target : ".", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     fsync(fd);
     close(fd);
@@ -106,12 +179,10 @@ static void sync_folder(char *path) {
 int32_t eb_file_out_commit(struct eb_file_out *f, ebro_error *err) {
     int32_t st = EBRO_OK;
     if (fsync(f->fd) != 0) st = fail(f, "writing", err);
-    int closed = close(f->fd);
-    f->fd = -1;
-    if (st == EBRO_OK && closed != 0) st = fail(f, "writing", err);
+    /* Open until then: without its lock it would look like one that was left. */
     if (st == EBRO_OK && rename(f->name, f->target) != 0) st = fail(f, "renaming", err);
     if (st == EBRO_OK)
-        sync_folder(f->target);
+        sync_folder(f);
     else
         unlink(f->name);
     release(f);

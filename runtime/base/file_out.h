@@ -15,7 +15,8 @@ struct eb_file_out {
 };
 
 /* A link at `path` stays a link, and what it leads to is replaced; one that leads nowhere is
- * refused, and so is what is there and no regular file. IO with the system's reason. */
+ * refused, and so is what is there and no regular file. IO with the system's reason. Removes from
+ * the folder what processes that were killed have left there under such other names. */
 int32_t eb_file_out_open(const struct eb_alloc *a, const char *path, struct eb_file_out *out,
                          ebro_error *err);
 int32_t eb_file_out_write(struct eb_file_out *f, const void *data, size_t bytes, ebro_error *err);

@@ -136,7 +136,7 @@ rc=0
         </dev/null
 ) || rc=$?
 [ $rc -eq 1 ] && [ "$(cat "$out")" = 1938 ] && grep -q "^ebro: .*talk: writing: File too large" "$err" &&
-    cmp -s "$work/talk" "$work/good" && ! compgen -G "$work/*.tmp-*" >/dev/null
+    cmp -s "$work/talk" "$work/good" && ! compgen -G "$work/.ebro-*" >/dev/null
 result $? "a full disk leaves the old file"
 rc=0
 (

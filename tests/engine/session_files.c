@@ -1,10 +1,12 @@
 /* session_files.c: a sequence in a file: written whole or not at all, whatever happens on the way:
  * a full disk, a folder that cannot be written, a process that is killed at any moment. */
+#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -92,15 +94,19 @@ static uint32_t load(struct rig *r, const char *path) {
     return n;
 }
 
-/* Files of other names that were left in the folder; removed. */
-static size_t leftovers(const struct rig *r) {
+/* Files that were left in the folder under the names of files on their way. */
+static size_t count_left(const struct rig *r, bool remove) {
     char pattern[600];
     glob_t found = {0};
-    snprintf(pattern, sizeof pattern, "%s.*", r->path);
+    snprintf(pattern, sizeof pattern, "%s/.ebro-*", r->dir);
     size_t n = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
-    for (size_t i = 0; i < n; i++) unlink(found.gl_pathv[i]);
+    for (size_t i = 0; remove && i < n; i++) unlink(found.gl_pathv[i]);
     globfree(&found);
     return n;
+}
+
+static size_t leftovers(const struct rig *r) {
+    return count_left(r, true);
 }
 
 static void there_and_back(void **state) {
@@ -155,6 +161,69 @@ static void refusals(void **state) {
     test_fails(ebro_seq_load(r->engine, r->path, &back, NULL, &err), EBRO_FORMAT, &err,
                "bytes behind it");
     assert_null(back);
+    ebro_seq_destroy(&s);
+}
+
+/* A name as long as a name can be is as good as any other. */
+static void long_names(void **state) {
+    struct rig *r = *state;
+    ebro_error err;
+    ebro_seq *s = make(r, 40);
+    enum { MOST = 255 };
+    char path[1024];
+    int n = snprintf(path, sizeof path, "%s/", r->dir);
+    memset(path + n, 'x', MOST + 1);
+    path[n + MOST + 1] = '\0';
+    test_fails(ebro_seq_save(s, path, NULL, NULL, &err), EBRO_IO, &err, "name too long");
+    path[n + MOST] = '\0';
+    save(s, path);
+    save(s, path);
+    assert_int_equal(load(r, path), 40);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(leftovers(r), 0);
+    ebro_seq_destroy(&s);
+}
+
+/* What a process that is gone has left is removed by the next save in the folder; nothing else is.
+ */
+static void left_behind(void **state) {
+    struct rig *r = *state;
+    ebro_seq *s = make(r, 40);
+    char path[600];
+    const char *const strangers[] = {".ebro-save-1-",  ".ebro-save--1",   ".ebro-save-1-2.bak",
+                                     ".ebro-save-1x2", ".ebro-save-12",   "ebro-save-1-2",
+                                     ".ebro-save-1-x", ".ebro-save-1-2-3"};
+    enum { N = sizeof strangers / sizeof *strangers };
+    for (size_t i = 0; i < N; i++) test_write_file(r->dir, strangers[i], "x", 1);
+    test_write_file(r->dir, ".ebro-save-123456789-0", "left", 4);
+    test_write_file(r->dir, ".ebro-save-1-17", "left", 4);
+    /* One is being written: its writer has locked it. */
+    test_write_file(r->dir, ".ebro-save-1-0", "on its way", 10);
+    snprintf(path, sizeof path, "%s/.ebro-save-1-0", r->dir);
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    char link[600], folder[600];
+    snprintf(link, sizeof link, "%s/.ebro-save-1-1", r->dir);
+    assert_int_equal(symlink("session", link), 0);
+    snprintf(folder, sizeof folder, "%s/.ebro-save-1-2", r->dir);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    save(s, r->path);
+    assert_int_equal(load(r, r->path), 40);
+    snprintf(path, sizeof path, "%s/.ebro-save-123456789-0", r->dir);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof path, "%s/.ebro-save-1-17", r->dir);
+    assert_int_equal(access(path, F_OK), -1);
+    for (size_t i = 0; i < N; i++) {
+        snprintf(path, sizeof path, "%s/%s", r->dir, strangers[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(count_left(r, false), 1);
+    close(fd); /* and now the writer is gone */
+    save(s, r->path);
+    assert_int_equal(leftovers(r), 0);
     ebro_seq_destroy(&s);
 }
 
@@ -265,13 +334,22 @@ static void killed(void **state) {
     }
     print_message("%d kills within %ld us: %zu in the middle of a file, %u after it\n", KILLS,
                   micros, half_written, n_changed);
+    /* The next save removes what a killed one has left. */
+    for (int i = 0; i < KILLS && count_left(r, false) == 0; i++)
+        kill_one(r, "20", (long)(test_u64(&rng) % (uint64_t)micros));
+    assert_int_equal(count_left(r, false), 1);
+    s = make(r, n);
+    save(s, r->path);
+    ebro_seq_destroy(&s);
+    assert_int_equal(count_left(r, false), 0);
     /* The moments were worth trying: some hit a file that was not whole yet, some one that was. */
     assert_true(half_written > KILLS / 20 && n_changed > KILLS / 100);
 }
 
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "save") == 0) return save_for_ever(argv[2], argv[3]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(there_and_back), cmocka_unit_test(refusals),  cmocka_unit_test(long_names),
+        cmocka_unit_test(left_behind),    cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
     return cmocka_run_group_tests_name("engine/session_files", tests, set_up, tear_down);
 }

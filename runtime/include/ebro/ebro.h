@@ -532,9 +532,11 @@ EBRO_API int32_t ebro_seq_export(const ebro_seq *seq, ebro_write_fn write, void 
  * next append or step. INVALID for an engine with expert_choices. transfer may be NULL. */
 EBRO_API int32_t ebro_seq_import(ebro_engine *engine, ebro_read_fn read, void *user, ebro_seq **out,
                                  ebro_transfer *transfer, ebro_error *err);
-/* The same bytes in a file. It is written under another name in the same folder ("PATH.tmp-..."),
- * brought to disk, and renamed: whatever happens, PATH is the old file or the new one. A link stays
- * a link. A process that limits the size of its files must ignore SIGXFSZ. */
+/* The same bytes in a file. It is written under another name in the same folder
+ * (".ebro-save-PID-N"), brought to disk, and renamed: whatever happens, PATH is the old file or the
+ * new one. What a process that was killed has left there under such a name is removed, which a lock
+ * (flock) tells from what is being written. A link stays a link. A process that limits the size of
+ * its files must ignore SIGXFSZ. */
 EBRO_API int32_t ebro_seq_save(const ebro_seq *seq, const char *path,
                                const ebro_export_options *options, ebro_transfer *transfer,
                                ebro_error *err);
