@@ -46,10 +46,13 @@ int32_t eb_file_open(const char *path, int *fd, ebro_error *err) {
     return open_regular(path, fd, &info, err);
 }
 
-int64_t eb_file_read(int fd, void *data, size_t bytes) {
+int64_t eb_file_read(int fd, void *data, size_t bytes, ebro_error *err) {
     for (;;) {
         ssize_t n = read(fd, data, bytes);
-        if (n >= 0 || errno != EINTR) return n;
+        if (n >= 0) return n;
+        if (errno == EINTR) continue;
+        eb_fail(err, EBRO_IO, "%s", strerror(errno));
+        return -1;
     }
 }
 

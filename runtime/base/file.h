@@ -29,8 +29,8 @@ void eb_bytes_close(struct eb_bytes *b); /* zeroes *b; fine on a zeroed one */
 
 /* Opens a regular file to be read piece by piece. IO, or INVALID for what is no file. */
 int32_t eb_file_open(const char *path, int *fd, ebro_error *err);
-/* As read(2), without EINTR. */
-int64_t eb_file_read(int fd, void *data, size_t bytes);
+/* As read(2), without EINTR. Below 0: *err is IO, its text the system's reason. */
+int64_t eb_file_read(int fd, void *data, size_t bytes, ebro_error *err);
 void eb_file_close(int *fd); /* sets -1; fine on -1 */
 
 /* "dir/name" in new memory. */

@@ -59,7 +59,7 @@ static int32_t get_identity(struct inflow *in, ebro_error *err) {
                        e->n_ctx);
     }
     if ((st = eb_store_check_sizes(&in->id, &in->sizes, err)) != EBRO_OK) return st;
-    return in->id.n_tokens == 0 ? EBRO_OK : eb_manager_check_room(&e->mem, in->id.n_tokens, err);
+    return eb_manager_check_room(&e->mem, in->id.n_tokens, in->id.position, err);
 }
 
 static int32_t get_tokens(struct inflow *in, ebro_error *err) {
@@ -271,17 +271,17 @@ static int32_t move_in(struct inflow *in, ebro_error *err) {
     return st;
 }
 
+static void tell_one(const struct inflow *in, const char *what, int32_t theirs, int32_t ours) {
+    if (theirs == ours) return;
+    eb_log(&in->e->device->rt->log, EBRO_LOG_WARN,
+           "the sequence was stored with %s in %s, this engine has %s: converted%s", what,
+           dtype_name(theirs), dtype_name(ours),
+           ours == EBRO_F32 ? "" : " and rounded, so that results may differ a little");
+}
+
 static void tell_converted(const struct inflow *in) {
-    const struct eb_log *log = &in->e->device->rt->log;
-    int32_t ours = in->e->layout.shape.state_dtype;
-    if (in->id.row_dtype != in->e->cache_dtype) {
-        eb_log(log, EBRO_LOG_WARN, "imported sequence: latent rows converted from %s to %s",
-               dtype_name(in->id.row_dtype), dtype_name(in->e->cache_dtype));
-    }
-    if (in->id.state_dtype != ours) {
-        eb_log(log, EBRO_LOG_WARN, "imported sequence: KDA states converted from %s to %s",
-               dtype_name(in->id.state_dtype), dtype_name(ours));
-    }
+    tell_one(in, "its latent cache", in->id.row_dtype, in->e->cache_dtype);
+    tell_one(in, "its recurrent states", in->id.state_dtype, in->e->layout.shape.state_dtype);
 }
 
 /* All is there and good. */
@@ -298,11 +298,19 @@ static int32_t adopt(struct inflow *in, ebro_seq **out, ebro_error *err) {
     return EBRO_OK;
 }
 
+/* Nothing may follow. */
+static int32_t check_end(ebro_read_fn read, void *user, ebro_error *err) {
+    uint8_t more;
+    int64_t n = read(user, &more, 1);
+    if (n == 0) return EBRO_OK;
+    return n < 0 ? eb_fail(err, EBRO_IO, "end mark: the sender failed behind it")
+                 : eb_fail(err, EBRO_FORMAT, "end mark: there are bytes behind it");
+}
+
 /* to_end: nothing may follow. */
 static int32_t import(struct ebro_engine *e, ebro_read_fn read, void *user, bool to_end,
                       ebro_seq **out, ebro_transfer *transfer, ebro_error *err) {
     struct inflow in = {.e = e};
-    uint8_t more;
     int32_t st = eb_engine_check_count(e, err);
     if (st == EBRO_OK && e->expert_choices) {
         st = eb_fail(err, EBRO_INVALID,
@@ -312,8 +320,7 @@ static int32_t import(struct ebro_engine *e, ebro_read_fn read, void *user, bool
     if (st != EBRO_OK) return st;
     st = eb_store_open_read(&in.store, read, user, err);
     if (st == EBRO_OK) st = get_all(&in, err);
-    if (st == EBRO_OK && to_end && read(user, &more, 1) != 0)
-        st = eb_fail(err, EBRO_FORMAT, "end mark: there are bytes behind it");
+    if (st == EBRO_OK && to_end) st = check_end(read, user, err);
     if (st == EBRO_OK && in.mem == NULL) st = move_in(&in, err);
     int32_t synced = eb_stream_sync(&e->stream, st == EBRO_OK ? err : NULL);
     if (st == EBRO_OK) st = synced;
@@ -341,21 +348,30 @@ const void *ebro_seq_application(const ebro_seq *seq, size_t *bytes) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
+struct file_source {
+    int fd;
+    ebro_error why;
+};
+
 static int64_t read_file(void *user, void *data, size_t bytes) {
-    return eb_file_read(*(const int *)user, data, bytes);
+    struct file_source *s = user;
+    return eb_file_read(s->fd, data, bytes, &s->why);
 }
 
 int32_t ebro_seq_load(ebro_engine *engine, const char *path, ebro_seq **out,
                       ebro_transfer *transfer, ebro_error *err) {
-    int fd = -1;
+    struct file_source source = {.fd = -1};
     if (engine == NULL || path == NULL || out == NULL) {
         return eb_fail(err, EBRO_INVALID, "ebro_seq_load: engine, path and out must not be NULL");
     }
     *out = NULL;
-    int32_t st = eb_file_open(path, &fd, err);
+    int32_t st = eb_file_open(path, &source.fd, err);
     if (st == EBRO_OK) {
-        st = import(engine, read_file, &fd, true, out, transfer, err);
-        eb_file_close(&fd);
+        st = import(engine, read_file, &source, true, out, transfer, err);
+        /* The system's reason says more than that the stream ended. */
+        if (source.why.status != EBRO_OK)
+            st = eb_fail(err, EBRO_IO, "%s: reading: %s", path, source.why.text);
+        eb_file_close(&source.fd);
     }
     return st == EBRO_OK ? st : eb_while(err, st, "loading a sequence from %s", path);
 }

@@ -55,7 +55,7 @@ says 1938 && grep -q "^(session $work/talk: 4 messages, " "$err" && ! grep -q 'r
 result $? "and in ebro chat, with its messages"
 with "What is the code for Mira?
 " chat --session "$work/talk" -ctk f16
-says 4821 && grep -q 'latent rows converted from f32 to f16' "$err" && ! grep -q 'read again:' "$err"
+says 4821 && grep -q 'its latent cache in f32, this engine has f16: converted and rounded' "$err" && ! grep -q 'read again:' "$err"
 result $? "in a cache of another type, which a warning says"
 with "/undo
 What is the code for Tom?

@@ -1,5 +1,6 @@
 /* session_files.c: a sequence in a file: written whole or not at all, whatever happens on the way:
  * a full disk, a folder that cannot be written, a process that is killed at any moment. */
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +18,21 @@
 #include "engine/engine.h"
 #include "tests/harness/micro.h"
 #include "tests/harness/test.h"
+
+/* The program's own read, so that a disk can be made to fail: -1: it does not; else so many bytes
+ * can be read, the end counts as one more. */
+static int64_t readable = -1;
+
+ssize_t read(int fd, void *data, size_t bytes) {
+    struct iovec v = {data, bytes};
+    if (readable >= 0 && (uint64_t)readable < bytes) {
+        errno = EIO;
+        return -1;
+    }
+    ssize_t n = readv(fd, &v, 1);
+    if (readable >= 0) readable -= n > 0 ? n : 1;
+    return n;
+}
 
 struct rig {
     ebro_runtime *rt;
@@ -161,6 +178,26 @@ static void refusals(void **state) {
     test_fails(ebro_seq_load(r->engine, r->path, &back, NULL, &err), EBRO_FORMAT, &err,
                "bytes behind it");
     assert_null(back);
+    ebro_seq_destroy(&s);
+}
+
+/* A disk that does not give some byte of the file, or its very end, says nothing about what is in
+ * it. */
+static void unreadable(void **state) {
+    struct rig *r = *state;
+    ebro_error err;
+    ebro_transfer t = {.size = sizeof t};
+    ebro_seq *s = make(r, 40), *back = NULL;
+    test_ok(ebro_seq_save(s, r->path, NULL, &t, &err), &err);
+    for (uint64_t n = 0; n <= t.total_bytes; n += n == 0 || n == t.total_bytes ? 1 : 997) {
+        if (n > t.total_bytes - 997 && n < t.total_bytes) n = t.total_bytes;
+        readable = (int64_t)n;
+        int32_t st = ebro_seq_load(r->engine, r->path, &back, NULL, &err);
+        readable = -1;
+        test_fails(st, EBRO_IO, &err, "reading: Input/output error");
+        assert_null(back);
+    }
+    assert_int_equal(load(r, r->path), 40);
     ebro_seq_destroy(&s);
 }
 
@@ -349,7 +386,9 @@ static void killed(void **state) {
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "save") == 0) return save_for_ever(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back), cmocka_unit_test(refusals),  cmocka_unit_test(long_names),
-        cmocka_unit_test(left_behind),    cmocka_unit_test(full_disk), cmocka_unit_test(killed)};
+        cmocka_unit_test(there_and_back), cmocka_unit_test(refusals),
+        cmocka_unit_test(unreadable),     cmocka_unit_test(long_names),
+        cmocka_unit_test(left_behind),    cmocka_unit_test(full_disk),
+        cmocka_unit_test(killed)};
     return cmocka_run_group_tests_name("engine/session_files", tests, set_up, tear_down);
 }
