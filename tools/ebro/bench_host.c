@@ -79,7 +79,7 @@ int eb_bench_describe(const struct eb_options *o, struct eb_bench_host *out) {
     ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
     if (ebro_runtime_open(&options, &runtime, &err) != EBRO_OK ||
         ebro_device_open_with(runtime, o->device, &settings, &device, &err) != EBRO_OK)
-        code = eb_complain_error(&err);
+        code = eb_complain_device(&err);
     else
         ebro_device_get_info(device, &out->device);
     ebro_device_close(&device);

@@ -279,7 +279,7 @@ static int copies(struct mem_bench *t) {
             t->bytes[row] = n * block;
         }
     }
-    return eb_rig_failed(r) ? eb_complain_error(&r->err) : EB_EXIT_OK;
+    return eb_rig_failed(r) ? eb_complain_device(&r->err) : EB_EXIT_OK;
 }
 
 /* ---- saving and loading ----------------------------------------------------------------- */
@@ -346,7 +346,7 @@ static int make_sequence(struct mem_bench *t) {
     for (uint32_t i = 0; i < n; i++) ids[i] = (int32_t)(draw(t) % vocab);
     int32_t st = make_evaluated(t, ids, n, &err);
     free(ids);
-    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_error(&err);
+    return st == EBRO_OK ? EB_EXIT_OK : eb_complain_device(&err);
 }
 
 static int write_plainly(struct mem_bench *t, void *data) {

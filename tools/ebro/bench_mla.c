@@ -435,7 +435,7 @@ static int measure(struct mla_bench *t) {
     if (code != EB_EXIT_OK) return code;
     if (!o->json) print_head(t);
     measure_grid(t, !o->json);
-    if (eb_rig_failed(&t->rig)) return eb_complain_error(&t->rig.err);
+    if (eb_rig_failed(&t->rig)) return eb_complain_device(&t->rig.err);
     if (o->json) return print_json(t);
     print_crossover(t);
     print_mixes(t);

@@ -77,7 +77,8 @@ static void clock_stop(struct clock c, struct measure *m) {
 static int empty_sequence(struct bench *t) {
     ebro_error err = {0};
     ebro_seq_destroy(&t->s.seq);
-    if (ebro_seq_create(t->s.engine, &t->s.seq, &err) != EBRO_OK) return eb_complain_error(&err);
+    if (ebro_seq_create(t->s.engine, &t->s.seq, &err) != EBRO_OK)
+        return eb_session_complain(&t->s, &err);
     return EB_EXIT_OK;
 }
 
@@ -86,7 +87,8 @@ static int prefill(struct bench *t, uint32_t n, struct measure *m) {
     ebro_error err = {0};
     const int32_t *ids = t->ids + ebro_seq_length(t->s.seq);
     struct clock c = clock_start();
-    if (ebro_seq_append(t->s.seq, ids, n, 0, &err) != EBRO_OK) return eb_complain_error(&err);
+    if (ebro_seq_append(t->s.seq, ids, n, 0, &err) != EBRO_OK)
+        return eb_session_complain(&t->s, &err);
     int code = eb_session_evaluate(&t->s, NULL);
     if (code == EB_EXIT_OK && m) clock_stop(c, m);
     return code;
@@ -103,7 +105,7 @@ static int decode(struct bench *t, uint32_t n, struct measure *m) {
         if (ebro_seq_sample(t->s.seq, &greedy, &sampled, &err) != EBRO_OK ||
             ebro_seq_append(t->s.seq, t->ids + ebro_seq_length(t->s.seq), 1, 0, &err) != EBRO_OK ||
             ebro_engine_step(t->s.engine, &err) != EBRO_OK)
-            return eb_complain_error(&err);
+            return eb_session_complain(&t->s, &err);
     }
     clock_stop(c, m);
     return EB_EXIT_OK;

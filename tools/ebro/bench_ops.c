@@ -136,7 +136,7 @@ void eb_ops_run(struct eb_ops_bench *b, const struct eb_op_case *c) {
         r->err = (ebro_error){0};
     } else if (eb_rig_failed(r)) {
         b->stopped = true;
-        b->code = eb_complain_error(&r->err);
+        b->code = eb_complain_device(&r->err);
     } else if (b->rows) {
         written = json_row(b, &w);
     } else {
@@ -189,7 +189,7 @@ static int measure(struct eb_ops_bench *b) {
     if (code == EB_EXIT_OK) code = eb_rig_open(&b->rig, o, b->b);
     if (code != EB_EXIT_OK) return code;
     b->ceilings = eb_rig_ceilings(&b->rig, &b->host);
-    if (eb_rig_failed(&b->rig)) return eb_complain_error(&b->rig.err);
+    if (eb_rig_failed(&b->rig)) return eb_complain_device(&b->rig.err);
     if (!b->rows) print_head(b);
     eb_ops_dense(b);
     eb_ops_kda(b);

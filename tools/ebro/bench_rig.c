@@ -42,7 +42,7 @@ int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_be
     if (eb_runtime_open(o, &r->runtime, &r->err) != EBRO_OK ||
         ebro_device_open_with(r->runtime, o->device, &settings, &r->device, &r->err) != EBRO_OK ||
         eb_stream_open(r->device, &r->stream, &r->err) != EBRO_OK)
-        return eb_complain_error(&r->err);
+        return eb_complain_device(&r->err);
     if (!(r->pool = malloc(POOL * sizeof *r->pool))) {
         eb_complain("out of memory for %d random numbers", (int)POOL);
         return EB_EXIT_MEMORY;

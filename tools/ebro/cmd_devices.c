@@ -84,7 +84,8 @@ int eb_cmd_devices(int argc, char **argv) {
         goto out;
     }
     n = keep_computing(list, n < CAPACITY ? n : CAPACITY);
-    if (n == 0 && !o.json) {
+    if (n == 0) {
+        code = EB_EXIT_DEVICE;
         eb_complain(
             "no device can be used: no backend module (ebro_*.so) lies beside the program, or "
             "none of them works (--log 3 says why)");

@@ -101,12 +101,12 @@ static int gather_memory(struct eb_session *s, const struct eb_options *o,
                                    .keep = EBRO_KEEP_NONE};
     x->memory.size = sizeof x->memory;
     if (ebro_model_estimate(s->model, s->device, &options, &x->memory, &err) != EBRO_OK)
-        return eb_complain_error(&err);
+        return eb_complain_device(&err);
     for (size_t i = 0; i < EB_N_CACHES; i++) {
         options.cache_dtype = dtypes[i];
         x->caches[i].size = sizeof x->caches[i];
         if (ebro_model_estimate(s->model, s->device, &options, &x->caches[i], &err) != EBRO_OK)
-            return eb_complain_error(&err);
+            return eb_complain_device(&err);
     }
     return EB_EXIT_OK;
 }

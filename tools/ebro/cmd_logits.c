@@ -95,7 +95,8 @@ static int write_logits(struct eb_session *s, const struct eb_tokens *tokens, co
     ebro_error err = {0};
     const float *logits = NULL;
     uint32_t rows = 0;
-    if (ebro_seq_logits(s->seq, &logits, &rows, &err) != EBRO_OK) return eb_complain_error(&err);
+    if (ebro_seq_logits(s->seq, &logits, &rows, &err) != EBRO_OK)
+        return eb_session_complain(s, &err);
     /* logits first: they get the alignment */
     const struct eb_out_tensor tensors[] = {
         {"logits", "F32", {rows, s->model_info.vocab}, 2, logits},

@@ -200,7 +200,7 @@ static int keep_session(struct answer *a, const struct eb_reply *r) {
     } else if (a->t.owed && ebro_seq_length(s->seq) < s->n_ctx) {
         /* what was shown belongs to the text */
         if (ebro_seq_append(s->seq, &a->t.owed_id, 1, 0, &err) != EBRO_OK)
-            return eb_complain_error(&err);
+            return eb_session_complain(s, &err);
     }
     return eb_saved_save(s, a->o->session, kept_talk(a));
 }

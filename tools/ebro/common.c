@@ -250,6 +250,11 @@ int eb_complain_error(const ebro_error *err) {
     return eb_exit_code(err->status);
 }
 
+int eb_complain_device(const ebro_error *err) {
+    int code = eb_complain_error(err);
+    return err->status == EBRO_UNSUPPORTED ? EB_EXIT_DEVICE : code;
+}
+
 bool eb_flush_stdout(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return true;
     if (errno != EPIPE) eb_complain("cannot write to standard output: %s", strerror(errno));
@@ -332,7 +337,7 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
     ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
     if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
-        return eb_complain_error(&err);
+        return eb_complain_device(&err);
     ebro_device_get_info(s->device, &s->device_info);
     if (!eb_device_computes(&s->device_info)) {
         eb_complain(
@@ -345,7 +350,7 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
 }
 
 int eb_session_complain(const struct eb_session *s, const ebro_error *err) {
-    if (err->status != EBRO_NOMEM_DEVICE || s->memory_mib == 0) return eb_complain_error(err);
+    if (err->status != EBRO_NOMEM_DEVICE || s->memory_mib == 0) return eb_complain_device(err);
     eb_complain("--memory %llu (MiB) is too little: %s", (unsigned long long)s->memory_mib,
                 err->text);
     return EB_EXIT_MEMORY;

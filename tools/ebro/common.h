@@ -22,7 +22,7 @@ enum {
     EB_EXIT_OK = 0,
     EB_EXIT_USAGE = 1,   /* wrong request, or a file that cannot be read or written */
     EB_EXIT_MODEL = 2,   /* the model is invalid or not supported */
-    EB_EXIT_DEVICE = 3,  /* no such device or backend */
+    EB_EXIT_DEVICE = 3,  /* no such device or backend, or it lacks what was asked for */
     EB_EXIT_MEMORY = 4,  /* out of memory */
     EB_EXIT_LOST = 5,    /* the device was lost or does not answer */
     EB_EXIT_NUMERIC = 6, /* numerical failure */
@@ -92,6 +92,9 @@ void eb_complain(const char *fmt, ...) EB_CLI_PRINTF(1, 2);
 /* Complains with the error's text and returns the exit code. */
 int eb_complain_error(const ebro_error *err);
 int eb_exit_code(int32_t status);
+/* The same of what a device was asked for: what is not supported then is so by the device, not the
+ * model, which was found to be fine when it was opened. */
+int eb_complain_device(const ebro_error *err);
 
 /* Flushes stdout. A closed pipe is silent, any other failure is reported; false either way. */
 bool eb_flush_stdout(void);
@@ -125,7 +128,7 @@ int eb_session_open_model(struct eb_session *s, const struct eb_options *o);
 int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o); /* no device */
 int eb_session_open_engine(struct eb_session *s, const struct eb_options *o);
 void eb_session_close(struct eb_session *s);
-/* As eb_complain_error; where --memory is what was too little, it says so. */
+/* As eb_complain_device; where --memory is what was too little, it says so. */
 int eb_session_complain(const struct eb_session *s, const ebro_error *err);
 /* The sequence forgets everything: a new one in place of the old one. Returns an exit code. */
 int eb_session_restart(struct eb_session *s);

@@ -221,7 +221,7 @@ static int step(struct eb_session *s, struct eb_tally *t, int32_t id, bool *on) 
     if (!remember(t, id)) return EB_EXIT_MEMORY;
     if (ebro_seq_append(s->seq, &id, 1, 0, &err) != EBRO_OK) {
         t->made.n--;
-        return eb_complain_error(&err);
+        return eb_session_complain(s, &err);
     }
     int code = eb_session_evaluate(s, &eb_interrupted);
     if (code != EB_EXIT_OK || ebro_seq_pending(s->seq) > 0) return code;
@@ -241,7 +241,7 @@ int eb_generate(struct eb_session *s, const struct eb_generator *g, struct eb_re
         size_t n = 0;
         on = false;
         if (ebro_seq_sample(s->seq, &g->sampling, &id, &err) != EBRO_OK) {
-            code = eb_complain_error(&err);
+            code = eb_session_complain(s, &err);
             break;
         }
         const char *bytes = ebro_token_bytes(s->model, id, &n, &special);

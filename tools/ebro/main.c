@@ -36,7 +36,7 @@ static const char help_text[] =
     "  1    usage error, or a file (stdout included) that cannot be read or written\n"
     "  2    the model is invalid or not supported, or not the one that a session file is\n"
     "       of\n"
-    "  3    no such device or backend\n"
+    "  3    no such device or backend, or it lacks what was asked for\n"
     "  4    out of memory\n"
     "  5    the device was lost\n"
     "  6    numerical failure: a value that is not finite\n"
