@@ -1,6 +1,5 @@
 /* batch.c: several sequences at once: each must come out as it does alone, whatever runs beside it
- * (HD-07), to the byte in strict mode (HD-04), and what is reused, forked or rewound must be the
- * sequence's own (HD-08, HD-10, HD-12, HD-13). */
+ * (HD-07), to the byte in strict mode (HD-04). Reuse, forks and rewinds are random.c's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,81 +192,9 @@ static void equal_prompts_and_gaps(void **state) {
     ebro_engine_close(&e);
 }
 
-/* Random forks, rewinds, snapshots and reuse over few sequences: each must always be what a fresh
- * run of its tokens is. */
-static void histories(void **state) {
-    struct fixture *f = *state;
-    ebro_error err;
-    ebro_engine_options o = usual(4);
-    o.keep = 0;
-    o.keep_interval = 50;
-    ebro_engine *e = open_engine(f, &o);
-    ebro_seq *seqs[4] = {0};
-    int32_t base[N_CTX];
-    random_ids(f, base, N_CTX);
-    uint32_t n_checked = 0;
-    for (int i = 0; i < 240; i++) {
-        uint32_t k = (uint32_t)(test_u64(&f->rng) % 4), n = (uint32_t)(test_u64(&f->rng) % 120) + 1;
-        if (seqs[k] == NULL) {
-            uint32_t shared = (uint32_t)(test_u64(&f->rng) % 200) + 1;
-            seqs[k] = start(e, base, shared);
-            int32_t own[120];
-            random_ids(f, own, n);
-            test_ok(ebro_seq_append(seqs[k], own, n, 0, &err), &err);
-        } else {
-            uint32_t held = ebro_seq_length(seqs[k]) + ebro_seq_pending(seqs[k]);
-            switch (test_u64(&f->rng) % 5) {
-                case 0:
-                    ebro_seq_destroy(&seqs[k]);
-                    break;
-                case 1: {
-                    uint32_t j = (k + 1) % 4;
-                    if (seqs[j] == NULL) test_ok(ebro_seq_fork(seqs[k], &seqs[j], &err), &err);
-                    break;
-                }
-                case 2:
-                    test_ok(
-                        ebro_seq_rewind(seqs[k], (uint32_t)(test_u64(&f->rng) % held) + 1, &err),
-                        &err);
-                    break;
-                case 3:
-                    test_ok(ebro_seq_keep(seqs[k], held, &err), &err);
-                    break;
-                default:
-                    break;
-            }
-            if (seqs[k] == NULL) continue;
-            held = ebro_seq_length(seqs[k]) + ebro_seq_pending(seqs[k]);
-            if (held + n <= 500) {
-                int32_t own[120];
-                random_ids(f, own, n);
-                test_ok(ebro_seq_append(seqs[k], own, n, 0, &err), &err);
-            }
-        }
-        if (test_u64(&f->rng) % 2 == 0) test_ok(ebro_engine_step(e, &err), &err);
-        const char *wrong = eb_manager_audit(&e->mem);
-        if (wrong != NULL) fail_msg("%s", wrong);
-        if (i % 8 != 0) continue;
-        drain(e);
-        if (seqs[k]->logits_rows == 0) continue;
-        float *want = alone(f, &o, seqs[k]->mem->tokens, seqs[k]->mem->n_tokens, 0, NULL);
-        close_to(logits_of(seqs[k]), want, f->vocab, "a history");
-        free(want);
-        n_checked++;
-    }
-    ebro_memory m = {.size = sizeof m};
-    ebro_engine_get_memory(e, &m);
-    print_message("%u checked, %llu of %llu prompt tokens reused, %llu snapshots, %llu evictions\n",
-                  n_checked, (unsigned long long)m.reused_tokens,
-                  (unsigned long long)m.prompt_tokens, (unsigned long long)m.snapshots_kept,
-                  (unsigned long long)m.evictions);
-    assert_true(n_checked > 10 && m.reused_tokens > 0 && m.snapshots_kept > 20);
-    ebro_engine_close(&e);
-}
-
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beside_others), cmocka_unit_test(beside_others_strict),
-        cmocka_unit_test(equal_prompts_and_gaps), cmocka_unit_test(histories)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(beside_others),
+                                       cmocka_unit_test(beside_others_strict),
+                                       cmocka_unit_test(equal_prompts_and_gaps)};
     return test_on_fast_devices("engine/batch", tests, set_up, tear_down);
 }
