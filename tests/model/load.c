@@ -7,24 +7,7 @@
 
 #include "model/plan.h"
 #include "tests/harness/failing.h"
-#include "tests/harness/micro.h"
-#include "tests/harness/test.h"
-
-static ebro_runtime *rt;
-
-static int open_runtime(void **state) {
-    (void)state;
-    const ebro_runtime_options o = {.size = sizeof o, .module_dir = test_module_dir()};
-    ebro_error err = {0};
-    test_ok(ebro_runtime_open(&o, &rt, &err), &err);
-    return 0;
-}
-
-static int close_runtime(void **state) {
-    (void)state;
-    ebro_runtime_close(&rt);
-    return 0;
-}
+#include "tests/model/opening.h"
 
 struct placed {
     const struct eb_weights *w;
@@ -74,8 +57,7 @@ static void check_load(const struct micro_spec *spec, uint64_t caps_mask, uint64
     struct eb_weights *w = NULL;
     const ebro_device_options o = {.size = sizeof o, .caps_mask = caps_mask, .n_threads = 1};
     micro_write(dir, spec);
-    const ebro_model_options mo = {.size = sizeof mo, .path = dir};
-    test_ok(ebro_model_open(rt, &mo, &m, &err), &err);
+    test_ok(open_path(dir, &m, &err), &err);
     test_ok(eb_device_open(rt, "CPU", &o, &d, &err), &err);
     if (max_alloc > 0) d->caps.max_alloc_bytes = max_alloc;
     test_ok(eb_stream_open(d, &s, &err), &err);

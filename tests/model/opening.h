@@ -36,12 +36,12 @@ static int close_runtime(void **state) {
     return 0;
 }
 
-static int32_t open_path(const char *path, ebro_model **out, ebro_error *err) {
+static inline int32_t open_path(const char *path, ebro_model **out, ebro_error *err) {
     const ebro_model_options o = {.size = sizeof o, .path = path};
     return ebro_model_open(rt, &o, out, err);
 }
 
-static int32_t open_files(const struct micro_files *f, ebro_model **out, ebro_error *err) {
+static inline int32_t open_files(const struct micro_files *f, ebro_model **out, ebro_error *err) {
     const ebro_model_options o = {.size = sizeof o, .files = f->files, .n_files = f->n};
     return ebro_model_open(rt, &o, out, err);
 }
