@@ -57,7 +57,7 @@ struct eb_mat_arg vk_mat(const ebro_mat *m) {
 
 bool vk_mat_wide(const ebro_mat *m) {
     uint64_t size = vk_dtype_size(m->dtype);
-    return (vk_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
+    return size > 0 && (vk_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
 }
 
 struct eb_vec_arg vk_vec(const ebro_vec *v) {
