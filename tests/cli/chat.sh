@@ -44,9 +44,18 @@ $facts
 /stats
 "
 answers "undo, and the same again" $'1938\n1938'
-grep -q '^(0 messages, ' "$err" && grep -q '^(2 messages, ' "$err" &&
-    grep -q '^([0-9] of [0-9]* tokens are read again: a turn was taken back; ' "$err"
-result $? "undo reads little again, and says so"
+grep -q '^(0 messages, ' "$err" && grep -q '^(2 messages, ' "$err" && ! grep -q 'read again:' "$err"
+result $? "undo and the same again: the last token alone is read again"
+chat "$facts
+What is the code for Mira?
+/undo
+What is the code for Tom?
+/stats
+"
+answers "undo, and something else" $'1938\n4821\n1938'
+grep -q '^([0-9]\{1,2\} of [0-9]* tokens are read again: a turn was taken back; the nearest snapshot' "$err" &&
+    grep -q '^(since the start: [0-9]* tokens read, [0-9]\{1,2\} of them again; [0-9]* generated)' "$err"
+result $? "reads little again, and says so"
 
 chat "$facts
 /undo
@@ -151,6 +160,31 @@ $facts
 [ $rc -eq 0 ] && grep -q 'context full: with this message' "$err" &&
     [ "$(cat "$out")" = $'1938\n1938' ]
 result $? "a message that does not fit is dropped, and the program lives"
+chat "$facts
+$facts $(printf 'and again %.0s' $(seq 600))
+What is the code for Mira?
+/stats
+" --memory 4
+answers "a message that memory is too small for is dropped, and the program lives" $'1938\n4821'
+grep -q '^ebro: --memory 4 (MiB) is too little: .* needs [0-9]* .*: of the [0-9]* allowed' "$err" &&
+    grep -q '^(the message is dropped; /undo or /clear makes room' "$err" &&
+    grep -q '^(4 messages, ' "$err" && grep -q '^(memory: [0-9.]* MiB for this .*; 4.0 MiB allowed)' "$err"
+result $? "with the needed and the allowed bytes"
+chat "Tell me a story.
+/undo
+$facts
+/stats
+" --memory 4 -n 400 --logit-bias "$endless"
+[ $rc -eq 0 ] && [ "$(grep -c '^(the reply ends here; ' "$err")" -gt 0 ] && grep -q '^(2 messages, ' "$err" &&
+    grep -q '^1938' "$out"
+result $? "a reply that memory is too small for ends there, and the program lives"
+chat "$facts
+What is the code for Mira?
+What is the code for Tom?
+/stats
+" --memory 5 --host-memory 20
+[ $rc -eq 0 ] && grep -q '^(memory of the host: [1-9][0-9.]* MiB for copies .*; 20.0 MiB allowed; [1-9]' "$err"
+result $? "the statistics know the host's memory"
 chat "Tell me a story.
 /stats
 " -c 60 --logit-bias "$endless"

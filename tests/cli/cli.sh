@@ -168,8 +168,11 @@ run run --chat --think -p "$recall"
 result $? "thinking goes to stderr, the response to stdout"
 
 run run -p "The whale is" -n 3 -c 5
-[ $rc -eq 0 ] && grep -q 'generated 2 tokens.*context full' "$err"
+[ $rc -eq 0 ] && grep -q 'generated 1 token.*context full' "$err"
 result $? "a full context ends the text"
+run run -p "The whale is" -n 3 -c 4
+[ $rc -eq 0 ] && [ "$(wc -c <"$out")" -eq 1 ] && grep -q 'generated 0 tokens.*context full' "$err"
+result $? "and a prompt that fills it leaves no room for one"
 
 run run -p "The whale is" -n 0
 [ $rc -eq 0 ] && [ "$(wc -c <"$out")" -eq 1 ] && grep -q 'generated 0 tokens' "$err"

@@ -34,8 +34,68 @@ stop=${whole:${#first}:12}
 run run -p "The whale is" -n 17 --stop "$stop" --session "$work/ended"
 cut=$(cat "$out")
 run run -n 2 --session "$work/ended"
-[ $rc -eq 0 ] && [ "$cut" = "$first" ] && grep -q "^session $work/ended: 0 of .* come to its end" "$err"
+[ $rc -eq 0 ] && [ "$cut" = "$first" ] && [ "${whole:0:$((${#cut} + ${#stop}))}" = "$cut$stop" ]
 result $? "and where a stop text ended it"
+
+# reused SESSION UNREAD: all of the session but at most so many tokens was reused.
+reused() {
+    local a b
+    read -r a b < <(sed -n "s|^session $1: \([0-9]*\) of \([0-9]*\) tokens reused.*|\1 \2|p" "$err")
+    [ -n "$b" ] && [ "$b" -ge 4 ] && [ "$a" -ge $((b - $2)) ]
+}
+
+# A text that is cut anywhere goes on as the same text does that was given as a prompt, and is the
+# file's. Of a long one little is read again.
+run run -p "The whale is" -n 90
+whole=$(cat "$out")
+bad=0
+for at in 0 1 2 3 17 40 41 42 43 44 45 130 131 132 133 134; do
+    rm -f "$work/cut"
+    stop=${whole:$at:11}
+    run run -p "The whale is" -n 90 --stop "$stop" --session "$work/cut"
+    cut=$(cat "$out")
+    [ "${whole:0:$((${#cut} + 11))}" = "$cut$stop" ] && [ "$(wc -l <"$err")" -eq 1 ] || bad=1
+    run run -p "The whale is$cut" -n 12
+    more=$(cat "$out")
+    run run -n 12 --session "$work/cut"
+    [ "$(cat "$out")" = "$more" ] && reused "$work/cut" 32 || bad=1
+    [ $bad -eq 0 ] || { echo "# cut at $at: '$cut', then '$(cat "$out")', not '$more'"; break; }
+done
+result $bad "a stop text anywhere: the file holds what was shown"
+rm -f "$work/cut"
+run run -p "The whale is" -n 90 --stop "${whole:$((${#whole} - 8))}" --session "$work/cut"
+run run -n 1 --session "$work/cut"
+[ $rc -eq 0 ] && reused "$work/cut" 32 && grep -q 'reused, [0-9]* of the stored ones are read again$' "$err"
+result $? "and a line says how many of its tokens are read again"
+
+# a full context: the text that was shown is the text that goes on
+run run -p "The whale is" -n 40
+whole=$(cat "$out")
+run run -p "The whale is" -n 40 -c 20 --session "$work/full"
+cut=$(cat "$out")
+grep -q 'generated 16 tokens.*context full' "$err"
+result $? "a full context"
+fails "that nothing more fits into" 1 "context full" run -p " and" -c 20 --session "$work/full"
+run run -n 24 --session "$work/full"
+[ $rc -eq 0 ] && [ "$cut$(cat "$out")" = "$whole" ] && grep -q "^session $work/full: 19 of 20 tokens reused$" "$err"
+result $? "goes on in a larger one"
+
+# ctrl-C: likewise
+endless="4097=-1e9,4098=-1e9,4099=-1e9,4100=-1e9,4101=-1e9,4102=-1e9"
+rc=0
+timeout -s INT 2 "$EBRO" run -p "The whale is" -n 100000 --logit-bias "$endless" --session "$work/int" \
+    >"$out" 2>"$err" </dev/null || rc=$?
+cut=$(cat "$out")
+[ ${#cut} -gt 20 ] && grep -q 'interrupted$\|context full' "$err" && [ -s "$work/int" ]
+result $? "ctrl-C"
+run run -n 1 --logit-bias "$endless" --session "$work/int"
+more=$(cat "$out")
+[ $rc -eq 0 ] && reused "$work/int" 1
+result $? "loses nothing of what was shown"
+generated=$(sed -n 's/^session .*: \([0-9]*\) of .*/\1/p' "$err")
+run run -p "The whale is" -n $((generated + 1 - 3)) --logit-bias "$endless"
+[ "$(cat "$out")" = "$cut$more" ]
+result $? "and adds nothing to it"
 fails "nothing to go on from" 1 "the prompt is empty" run --session "$work/none"
 
 # ---- chat
@@ -92,7 +152,44 @@ kept "/system is kept" 3 "/system Answer briefly."
 kept "/load is kept" 2 "/clear
 /load $work/before.json"
 
+# What was taken back is not in the file, and what is in it is not read again.
+# again NAME COMMANDS [OPTIONS...]: a conversation with these commands, then another message.
+again() {
+    local name=$1 commands=$2
+    shift 2
+    rm -f "$work/again"
+    with "$facts
+What is the code for Mira?
+$commands
+" chat --session "$work/again" "$@"
+    [ $rc -eq 0 ] && grep -q ' read again: ' "$err" || return 1
+    with "What is the code for Mira?
+/stats
+" chat --session "$work/again"
+    [ $rc -eq 0 ] && ! grep -q 'read again:' "$err" && [ "$(cat "$out")" = 4821 ] &&
+        grep -q '^(since the start: .* 0 of them again' "$err" &&
+        grep -q "^(session $work/again: [0-9]* messages, \([0-9]*\) of \1 tokens reused)$" "$err"
+}
+again "undo" "/undo"
+result $? "/undo: the file is as if the turn had not been"
+again "regen" "/undo
+Tell me a story.
+/regen" --temp 1 -n 9
+result $? "/regen: the file holds the new reply alone"
+again "system" "/system Answer briefly."
+result $? "/system: the conversation is read with it, and stored so"
+again "stop" "Count: one, two, three, four, five, six, seven." --stop "3" --stop "82"
+result $? "a stop text: the file does not hold it"
+
 # ---- what is refused
+
+fails "a device" 1 "a device, a pipe or a socket, it must be a file" chat --session /dev/null
+long=$(printf 'x%.0s' $(seq 255))
+run run -p "The whale is" -n 2 --session "$work/$long"
+[ $rc -eq 0 ] && [ -s "$work/$long" ]
+result $? "the longest name is as good as any"
+fails "a name that is too long" 1 "--session: cannot write .*: File name too long" run -p x -n 2 \
+    --session "$work/x$long"
 
 fails "no name" 1 "--session needs the name of a file" chat --session ""
 fails "a folder that is not there" 1 "cannot write .*absent/x: .*No such file" chat --session \

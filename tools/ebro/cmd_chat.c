@@ -13,6 +13,7 @@
 #include "interrupt.h"
 #include "line.h"
 #include "saved.h"
+#include "settle.h"
 
 static const char usage[] =
     "usage: ebro chat [-m MODEL] [--system TEXT] [--think] [options]\n"
@@ -63,8 +64,7 @@ struct chat {
     const struct eb_options *o;
     struct eb_generator g;
     struct eb_conversation talk;
-    struct eb_tokens held;       /* what the sequence has taken, pending tokens included */
-    const char *rewound;         /* why it will not go on from there; NULL: it should */
+    const char *rewound;         /* why the sequence will not go on; NULL: it should */
     bool changed;                /* since the session's file was written last */
     int saved;                   /* exit code of the last time it was written */
     bool dim;                    /* stdout is a terminal that may show it */
@@ -94,63 +94,33 @@ static const char *plural(uint64_t n) {
 
 /* An empty sequence in place of the one that has read something. */
 static int forget(struct chat *c) {
-    c->held.n = 0;
     c->rewound = NULL;
     return eb_session_restart(&c->s);
 }
 
-/* Queues what the sequence has not taken of `want`, in a new sequence where it took something
- * else. *kept: tokens of it that were there before. */
-static int catch_up(struct chat *c, const struct eb_tokens *want, size_t *kept) {
-    size_t common = 0, seen = 0;
-    while (common < c->held.n && common < want->n && c->held.ids[common] == want->ids[common])
-        common++;
-    const char *why = NULL;
-    if (common < c->held.n || common == want->n) {
-        why = c->rewound ? c->rewound : "the last reply reads as other tokens than were generated";
-        seen = ebro_seq_length(c->s.seq);
-        if (seen > common) seen = common;
-        int code = forget(c);
-        if (code != EB_EXIT_OK) return code;
-        common = 0;
-    }
-    *kept = common;
-    int code = eb_session_append(&c->s, want->ids + common, want->n - common, 0);
-    if (code != EB_EXIT_OK) return code;
-    if (why) {
-        ebro_reuse reuse = {.size = sizeof reuse};
-        ebro_seq_get_reuse(c->s.seq, &reuse);
-        if (reuse.n_matched > seen) seen = reuse.n_matched;
-        size_t again = seen > reuse.n_reused ? seen - reuse.n_reused : 0;
-        if (again > 0)
-            note(c, "%zu of %zu tokens are read again: %s; %s", again, want->n, why, reuse.reason);
-        c->n_reread += again;
-    }
-    int32_t *grown = realloc(c->held.ids, (want->n + 1) * sizeof *grown);
-    if (!grown) {
-        /* the sequence is ahead of what is known about it: begin anew next time */
-        c->held.n = 0;
-        eb_complain("out of memory for %zu tokens", want->n);
-        return EB_EXIT_MEMORY;
-    }
-    c->held.ids = grown;
-    memcpy(grown, want->ids, want->n * sizeof *grown);
-    c->held.n = want->n;
+/* The last token is read again wherever a reply is made anew: that is not worth a word. */
+static void tell_again(struct chat *c, const struct eb_settled *s) {
+    const char *why = c->rewound         ? c->rewound
+                      : c->o->stop.n > 0 ? "a stop text was taken back, or the last reply reads as "
+                                           "other tokens than were generated"
+                                         : "the last reply reads as other tokens than were "
+                                           "generated";
     c->rewound = NULL;
-    return EB_EXIT_OK;
+    c->n_reread += s->n_again;
+    if (s->n_again == 0 || (s->n_again == 1 && !s->reason)) return;
+    note(c, "%zu of %u tokens %s read again: %s%s%s", s->n_again,
+         ebro_seq_length(c->s.seq) + ebro_seq_pending(c->s.seq), s->n_again == 1 ? "is" : "are",
+         why, s->reason ? "; " : "", s->reason ? s->reason : "");
 }
 
-static int hold_made(struct chat *c, const struct eb_tokens *made) {
-    int32_t *grown = realloc(c->held.ids, (c->held.n + made->n + 1) * sizeof *grown);
-    if (!grown) {
-        c->held.n = 0;
-        eb_complain("out of memory for %zu tokens", made->n);
-        return EB_EXIT_MEMORY;
-    }
-    c->held.ids = grown;
-    memcpy(grown + c->held.n, made->ids ? made->ids : grown, made->n * sizeof *grown);
-    c->held.n += made->n;
-    return EB_EXIT_OK;
+/* Queues what the sequence has not taken of `want`, in a new sequence where it took something
+ * else. *before: tokens of it that were there. */
+static int catch_up(struct chat *c, const struct eb_tokens *want, size_t *before) {
+    struct eb_settled settled;
+    int code = eb_settle_on(&c->s, want, &settled);
+    *before = settled.n_before;
+    if (code == EB_EXIT_OK) tell_again(c, &settled);
+    return code;
 }
 
 /* Generates the reply and keeps it as a message. */
@@ -171,8 +141,6 @@ static int speak(struct chat *c, struct eb_tally *t) {
     int code = eb_generate(&c->s, &c->g, &r, t);
     eb_reply_finish(&r);
     if (!eb_flush_stdout() && code == EB_EXIT_OK) code = EB_EXIT_USAGE;
-    int held = hold_made(c, &t->made);
-    if (code == EB_EXIT_OK) code = held;
     if (!eb_conversation_add(&c->talk, "assistant", r.text.kept ? r.text.kept : "", r.text.n_kept,
                              r.thought.kept, r.thought.n_kept)) {
         eb_complain("out of memory for the reply");
@@ -186,7 +154,28 @@ static int speak(struct chat *c, struct eb_tally *t) {
 static int take_back(struct chat *c, size_t n) {
     ebro_error err = {0};
     if (n == 0 || ebro_seq_rewind(c->s.seq, (uint32_t)n, &err) != EBRO_OK) return forget(c);
-    c->held.n = n;
+    return EB_EXIT_OK;
+}
+
+/* Evaluates what is queued behind the first `before` tokens. *whole: all of it; else it is taken
+ * back, and a word was said. */
+static int read_message(struct chat *c, size_t before, bool *whole) {
+    uint32_t n = ebro_seq_pending(c->s.seq);
+    int code = eb_session_evaluate(&c->s, &eb_interrupted);
+    c->n_read += n - ebro_seq_pending(c->s.seq);
+    *whole = code == EB_EXIT_OK && ebro_seq_pending(c->s.seq) == 0;
+    if (*whole) return EB_EXIT_OK;
+    if (code == EB_EXIT_NUMERIC) return forget(c);
+    if (code == EB_EXIT_OK) note(c, "interrupted before the reply: the message is dropped");
+    int back = take_back(c, before);
+    return code == EB_EXIT_OK ? back : code;
+}
+
+/* Not enough memory was complained about, with the needed and the allowed bytes, and is no reason
+ * to end: as long as there is a sequence. */
+static int survive(const struct chat *c, int code, const char *what) {
+    if (code != EB_EXIT_MEMORY || !c->s.seq) return code;
+    note(c, "%s; /undo or /clear makes room, and so does a larger --memory or a smaller -c", what);
     return EB_EXIT_OK;
 }
 
@@ -196,8 +185,8 @@ static int reply(struct chat *c) {
     struct eb_tokens want = {0};
     struct eb_tally t = {0};
     bool answered = false;
-    size_t kept = 0;
-    int code = eb_tokens_of_chat(c->s.model, c->talk.v, c->talk.n, c->o->think, &want);
+    size_t before = 0;
+    int code = eb_tokens_of_chat(c->s.model, c->talk.v, c->talk.n, c->o->think, true, &want);
     if (code != EB_EXIT_OK) goto out;
     if (want.n >= c->s.n_ctx) {
         note(c,
@@ -207,33 +196,26 @@ static int reply(struct chat *c) {
         goto out;
     }
     eb_interrupted = 0;
-    if ((code = catch_up(c, &want, &kept)) != EB_EXIT_OK) goto out;
-    t.n_prompt = ebro_seq_pending(c->s.seq);
     double begin = eb_seconds();
-    code = eb_session_evaluate(&c->s, &eb_interrupted);
-    if (code == EB_EXIT_NUMERIC) code = forget(c);
-    if (code != EB_EXIT_OK || c->held.n == 0) goto out;
+    code = catch_up(c, &want, &before);
+    t.n_prompt = ebro_seq_pending(c->s.seq);
+    if (code == EB_EXIT_OK) code = read_message(c, before, &answered);
+    if (!answered) goto out;
     t.prompt_seconds = eb_seconds() - begin;
-    c->n_read += t.n_prompt - ebro_seq_pending(c->s.seq);
-    if (eb_interrupted) {
-        note(c, "interrupted before the reply: the message is dropped");
-        code = take_back(c, kept);
-        goto out;
-    }
-    answered = true;
     c->n_last = want.n;
     c->n_last_known = want.n - t.n_prompt;
     code = speak(c, &t);
     if (t.remark) note(c, "%s", t.remark);
     if (code == EB_EXIT_NUMERIC) code = forget(c); /* said already; the conversation is whole */
+    code = survive(c, code, "the reply ends here");
     c->n_generated += t.n_generated;
     c->changed = true;
+    c->last = t;
 out:
     if (!answered) {
         eb_conversation_cut(&c->talk, c->talk.n - 1);
         c->rewound = "a message was dropped";
-    } else {
-        c->last = t;
+        code = survive(c, code, "the message is dropped");
     }
     eb_interrupted = 0;
     free(t.made.ids);
@@ -338,28 +320,38 @@ static int do_load(struct chat *c, const char *rest) {
     return EB_EXIT_OK;
 }
 
+static double mib(uint64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
 static int do_stats(struct chat *c, const char *rest) {
     (void)rest;
-    note(c,
-         "%zu message%s, %zu of %u tokens; in all %zu read, %zu of them again, and "
-         "%zu generated",
-         c->talk.n, plural(c->talk.n), c->held.n, c->s.n_ctx, c->n_read, c->n_reread,
-         c->n_generated);
+    uint32_t held = ebro_seq_length(c->s.seq) + ebro_seq_pending(c->s.seq);
+    note(c, "%zu message%s, %u of %u tokens of context", c->talk.n, plural(c->talk.n), held,
+         c->s.n_ctx);
+    note(c, "since the start: %zu token%s read, %zu of them again; %zu generated", c->n_read,
+         plural(c->n_read), c->n_reread, c->n_generated);
     if (c->n_last > 0)
         note(c, "of the last prompt's %zu tokens %zu were already read", c->n_last,
              c->n_last_known);
     ebro_memory m = {.size = sizeof m};
     ebro_engine_get_memory(c->s.engine, &m);
-    const double mib = 1 << 20;
+    note(c, "memory: %.1f MiB for this conversation, %.1f MiB for %u snapshot%s; %.1f MiB allowed",
+         mib(m.live_page_bytes + m.live_state_bytes), mib(m.kept_page_bytes + m.kept_state_bytes),
+         m.n_snapshots, plural(m.n_snapshots), mib(m.budget_bytes));
+    if (m.host_budget_bytes > 0)
+        note(c,
+             "memory of the host: %.1f MiB for copies of snapshots; %.1f MiB allowed; %" PRIu64
+             " went there, %" PRIu64 " came back",
+             mib(m.host_bytes), mib(m.host_budget_bytes), m.host_saves, m.host_loads);
     note(c,
-         "memory: %.1f of %.1f MiB taken; sequence %.1f, %u snapshot%s and %s pages %.1f; %" PRIu64
-         " token%s reused by new sequences, %" PRIu64 " snapshot%s given up",
-         (double)m.taken_bytes / mib, (double)m.budget_bytes / mib,
-         (double)(m.live_page_bytes + m.live_state_bytes) / mib, m.n_snapshots,
-         plural(m.n_snapshots), m.n_snapshots == 1 ? "its" : "their",
-         (double)(m.kept_page_bytes + m.kept_state_bytes) / mib, m.reused_tokens,
-         plural(m.reused_tokens), m.evictions, plural(m.evictions));
-    if (c->last.n_generated > 0) eb_summary_print(&c->s, &c->last);
+         "snapshots since the start: %" PRIu64 " taken, %" PRIu64 " given up, %" PRIu64
+         " token%s not read again thanks to them",
+         m.snapshots_kept, m.evictions, m.reused_tokens, plural(m.reused_tokens));
+    if (c->last.n_generated > 0) {
+        fputs("last reply: ", stderr);
+        eb_summary_print(&c->s, &c->last);
+    }
     return EB_EXIT_OK;
 }
 
@@ -392,12 +384,30 @@ static int take_line(struct chat *c, const char *line, size_t n) {
     return line[0] == '/' ? say(c, line + 1, n - 1) : say(c, line, n);
 }
 
+/* What was taken back must not be in the session's file, and what is in it must be read: a state
+ * cannot go back later either. Ctrl-C leaves the rest unread. */
+static int settle(struct chat *c) {
+    struct eb_settled settled;
+    int code = eb_settle_chat(&c->s, c->talk.v, c->talk.n, c->o->think, &settled);
+    if (code != EB_EXIT_OK || !settled.anew) return code;
+    tell_again(c, &settled);
+    eb_interrupted = 0;
+    uint32_t n = ebro_seq_pending(c->s.seq);
+    code = eb_session_evaluate(&c->s, &eb_interrupted);
+    c->n_read += n - ebro_seq_pending(c->s.seq);
+    eb_interrupted = 0;
+    return code == EB_EXIT_NUMERIC ? forget(c) : code;
+}
+
 /* Writes what changed to the session's file. A full disk is complained about and ends no
  * conversation. */
-static void keep(struct chat *c) {
-    if (!c->o->session || !c->changed) return;
+static int keep(struct chat *c) {
+    if (!c->o->session || !c->changed) return EB_EXIT_OK;
+    int code = survive(c, settle(c), "the conversation is stored, but will be read again");
+    if (code != EB_EXIT_OK) return code;
     c->saved = eb_saved_save(&c->s, c->o->session, &c->talk);
     c->changed = false;
+    return EB_EXIT_OK;
 }
 
 static int converse(struct chat *c) {
@@ -420,7 +430,7 @@ static int converse(struct chat *c) {
         }
         code = take_line(c, line, n);
         free(line);
-        if (code == EB_EXIT_OK) keep(c);
+        if (code == EB_EXIT_OK) code = keep(c);
     }
     eb_lines_close(&lines);
     return code == QUIT || code == EB_EXIT_OK ? c->saved : code;
@@ -430,10 +440,8 @@ static int converse(struct chat *c) {
 static int resume(struct chat *c) {
     uint32_t n = 0;
     int code = eb_saved_load(&c->s, c->o->session, &c->talk);
-    const int32_t *ids = ebro_seq_tokens(c->s.seq, &n);
+    ebro_seq_tokens(c->s.seq, &n);
     if (code != EB_EXIT_OK || n == 0) return code;
-    const struct eb_tokens held = {(int32_t *)(uintptr_t)ids, n};
-    if ((code = hold_made(c, &held)) != EB_EXIT_OK) return code;
     note(c, "session %s: %zu message%s, %u of %u tokens reused", c->o->session, c->talk.n,
          plural(c->talk.n), ebro_seq_length(c->s.seq), n);
     c->rewound = c->o->system
@@ -484,7 +492,6 @@ int eb_cmd_chat(int argc, char **argv) {
 out:
     eb_generator_free(&c.g);
     eb_conversation_free(&c.talk);
-    free(c.held.ids);
     eb_session_close(&c.s);
     return code;
 }

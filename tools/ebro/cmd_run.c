@@ -9,6 +9,7 @@
 #include "input.h"
 #include "interrupt.h"
 #include "saved.h"
+#include "settle.h"
 
 static const char usage[] =
     "usage: ebro run [-m MODEL] [-p PROMPT] [--chat] [options]\n"
@@ -123,18 +124,20 @@ static int find_chat(struct answer *a) {
         size_t n = 0;
         if (o->system) messages[n++] = (ebro_chat_message){.role = "system", .content = o->system};
         messages[n++] = (ebro_chat_message){.role = "user", .content = a->prompt->s};
-        return eb_tokens_of_chat(a->s->model, messages, n, o->think, &a->tokens);
+        return eb_tokens_of_chat(a->s->model, messages, n, o->think, true, &a->tokens);
     }
     if ((o->system && !eb_conversation_set_system(&a->talk, o->system)) ||
         !eb_conversation_add(&a->talk, "user", a->prompt->s, a->prompt->n, NULL, 0)) {
         eb_complain("out of memory for a message of %zu bytes", a->prompt->n);
         return EB_EXIT_MEMORY;
     }
-    return eb_tokens_of_chat(a->s->model, a->talk.v, a->talk.n, o->think, &a->tokens);
+    return eb_tokens_of_chat(a->s->model, a->talk.v, a->talk.n, o->think, true, &a->tokens);
 }
 
-/* Without a prompt the stored text goes on. Logits come from evaluating its last token: where that
- * is done, as after a stop text, it is taken back, and all of it is read again. */
+/* Without a prompt the stored text goes on. Logits come from evaluating its last token. Where that
+ * is done, in a file that `ebro run` has not written, it is taken back, and all of it is read
+ * again.
+ */
 static int queue_last(struct answer *a) {
     struct eb_session *s = a->s;
     ebro_error err = {0};
@@ -150,59 +153,68 @@ static int queue_last(struct answer *a) {
     return eb_session_append(s, &last, 1, 0);
 }
 
-/* Text goes on where the sequence is; a chat is whole, and what the sequence holds of it, if it
- * does hold the beginning of it, is not queued again. */
-static int queue(struct answer *a) {
+/* A text goes on where the sequence is. */
+static int queue_text(struct answer *a) {
     struct eb_session *s = a->s;
     struct eb_tokens *want = &a->tokens;
-    uint32_t held = 0, skip = 0, reused = ebro_seq_length(s->seq);
-    const int32_t *ids = ebro_seq_tokens(s->seq, &held);
-    int code = EB_EXIT_OK;
-    if (a->o->chat)
-        code = find_chat(a);
-    else if (a->prompt->n > 0)
-        code = eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
-    else
-        code = queue_last(a);
+    uint32_t held = 0;
+    ebro_seq_tokens(s->seq, &held);
+    if (a->prompt->n == 0) return queue_last(a);
+    int code = eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
     if (code != EB_EXIT_OK) return code;
-    if (a->o->chat) {
-        while (skip < held && skip < want->n && ids[skip] == want->ids[skip]) skip++;
-        if (skip < held || skip == want->n) {
-            code = eb_session_restart(s);
-            skip = 0;
-        }
-    } else if (want->n > 0 && held > 0 && ebro_token_bos(s->model) >= 0) {
-        skip = 1; /* the text has begun already */
-    }
-    if (code == EB_EXIT_OK && want->n > 0)
-        code = eb_session_append(s, want->ids + skip, want->n - skip, 0);
-    if (code != EB_EXIT_OK || held == 0) return code;
-    if (ebro_seq_length(s->seq) < reused) reused = ebro_seq_length(s->seq);
-    const char *why = "";
+    /* one that has begun already has its [BOS] */
+    size_t skip = held > 0 && ebro_token_bos(s->model) >= 0;
+    return eb_session_append(s, want->ids + skip, want->n - skip, 0);
+}
+
+static int queue_chat(struct answer *a) {
+    struct eb_settled settled;
+    int code = find_chat(a);
+    return code == EB_EXIT_OK ? eb_settle_on(a->s, &a->tokens, &settled) : code;
+}
+
+/* What of the stored tokens, `held`, is not read again. One that was stored unread does not count.
+ */
+static void tell_reused(const struct answer *a, uint32_t held, uint32_t evaluated) {
+    const struct eb_session *s = a->s;
+    uint32_t reused = ebro_seq_length(s->seq);
+    uint32_t all = reused + ebro_seq_pending(s->seq);
+    if (reused > evaluated) reused = evaluated;
+    fprintf(stderr, "session %s: %u of %u tokens reused", a->o->session, reused, all);
     if (reused == 0)
-        why = a->o->chat ? ": the conversation begins otherwise than the stored one (--system or "
+        fputs(a->o->chat ? ": the conversation begins otherwise than the stored one (--system or "
                            "--think changed?)"
-                         : ": the stored text had come to its end, and is read again to go on";
-    fprintf(stderr, "session %s: %u of %u tokens reused%s\n", a->o->session, reused,
-            ebro_seq_length(s->seq) + ebro_seq_pending(s->seq), why);
+                         : ": no state was stored before the last token",
+              stderr);
+    else if (held > reused + 1)
+        fprintf(stderr, ", %u of the stored ones are read again", held - reused);
+    fputc('\n', stderr);
+}
+
+static int queue(struct answer *a) {
+    uint32_t held = 0, evaluated = ebro_seq_length(a->s->seq);
+    ebro_seq_tokens(a->s->seq, &held);
+    int code = a->o->chat ? queue_chat(a) : queue_text(a);
+    if (code == EB_EXIT_OK && held > 0) tell_reused(a, held, evaluated);
     return code;
 }
 
+/* The file holds what was shown, and the state to go on from right behind it. */
 static int keep_session(struct answer *a, const struct eb_reply *r) {
-    ebro_error err = {0};
     struct eb_session *s = a->s;
+    struct eb_settled settled;
+    int code;
     if (a->o->chat) {
         if (!eb_conversation_add(&a->talk, "assistant", r->text.kept ? r->text.kept : "",
                                  r->text.n_kept, r->thought.kept, r->thought.n_kept)) {
             eb_complain("out of memory for the reply");
             return EB_EXIT_MEMORY;
         }
-    } else if (a->t.owed && ebro_seq_length(s->seq) < s->n_ctx) {
-        /* what was shown belongs to the text */
-        if (ebro_seq_append(s->seq, &a->t.owed_id, 1, 0, &err) != EBRO_OK)
-            return eb_session_complain(s, &err);
+        code = eb_settle_chat(s, a->talk.v, a->talk.n, a->o->think, &settled);
+    } else {
+        code = eb_settle_text(s, &a->t, r->text.n_written);
     }
-    return eb_saved_save(s, a->o->session, kept_talk(a));
+    return code == EB_EXIT_OK ? eb_saved_save(s, a->o->session, kept_talk(a)) : code;
 }
 
 static int reply_to(struct answer *a, const struct eb_generator *g) {
@@ -229,6 +241,7 @@ static int answer(struct eb_session *s, const struct eb_options *o, const struct
     struct eb_generator g;
     int code = eb_generator_init(&g, o);
     if (code != EB_EXIT_OK) goto out;
+    g.marks = o->session != NULL;
     if ((code = eb_session_open_engine(s, o)) != EB_EXIT_OK) goto out;
     if (o->session && (code = eb_saved_load(s, o->session, kept_talk(&a))) != EB_EXIT_OK) goto out;
     if ((code = queue(&a)) != EB_EXIT_OK) goto out;

@@ -418,8 +418,9 @@ int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
 }
 
 int eb_tokens_of_chat(const ebro_model *model, const ebro_chat_message *messages, size_t n,
-                      bool think, struct eb_tokens *out) {
-    const ebro_chat_options options = {.size = sizeof options, .thinking = think};
+                      bool think, bool to_reply, struct eb_tokens *out) {
+    const ebro_chat_options options = {
+        .size = sizeof options, .thinking = think, .no_generation_prompt = !to_reply};
     ebro_error err = {0};
     size_t needed = 0, capacity = 256;
     for (size_t i = 0; i < n; i++) capacity += 16 + strlen(messages[i].content);

@@ -145,9 +145,10 @@ struct eb_tokens {
 /* [BOS], where the model has one, then the text as ordinary text. */
 int eb_tokens_of_text(const ebro_model *model, const char *text, size_t bytes,
                       struct eb_tokens *out);
-/* A conversation in the model's own format, up to where the assistant is to go on. */
+/* A conversation in the model's own format; `to_reply`: up to where the assistant is to go on, else
+ * to the end of the last message. */
 int eb_tokens_of_chat(const ebro_model *model, const ebro_chat_message *messages, size_t n,
-                      bool think, struct eb_tokens *out);
+                      bool think, bool to_reply, struct eb_tokens *out);
 
 /* Evaluates all that is queued, with a bar on a terminal when it takes long. Stops early, with
  * tokens still pending, once *interrupt is not 0 (NULL: never). */

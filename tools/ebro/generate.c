@@ -210,60 +210,81 @@ static bool remember(struct eb_tally *t, int32_t id) {
     return true;
 }
 
-/* Appends and evaluates one token. *on: there are logits to go on from. */
-static int step(struct eb_session *s, struct eb_tally *t, int32_t id, bool *on) {
+static const char full[] = "context full (-c sets its size)";
+
+static bool is_full(const struct eb_session *s) {
+    return ebro_seq_length(s->seq) + ebro_seq_pending(s->seq) >= s->n_ctx;
+}
+
+/* Queues a token that was shown. */
+static int take(struct eb_session *s, struct eb_tally *t, int32_t id) {
     ebro_error err = {0};
-    *on = false;
-    if (ebro_seq_length(s->seq) >= s->n_ctx) {
-        t->remark = "context full (-c sets its size)";
-        return EB_EXIT_OK;
-    }
     if (!remember(t, id)) return EB_EXIT_MEMORY;
     if (ebro_seq_append(s->seq, &id, 1, 0, &err) != EBRO_OK) {
         t->made.n--;
         return eb_session_complain(s, &err);
     }
-    int code = eb_session_evaluate(s, &eb_interrupted);
-    if (code != EB_EXIT_OK || ebro_seq_pending(s->seq) > 0) return code;
-    t->n_steps++;
-    *on = true;
+    t->last = -1;
+    return EB_EXIT_OK;
+}
+
+/* Samples a token and shows it. *over: the reply ends before it, or with it. */
+static int show(struct eb_session *s, const struct eb_generator *g, struct eb_reply *reply,
+                struct eb_tally *t, bool *over) {
+    ebro_error err = {0};
+    int32_t special = 0;
+    size_t n = 0;
+    if (ebro_seq_sample(s->seq, &g->sampling, &t->last, &err) != EBRO_OK)
+        return eb_session_complain(s, &err);
+    const char *bytes = ebro_token_bytes(s->model, t->last, &n, &special);
+    t->n_generated++;
+    *over = is_end(s, g->chat, t->last, bytes, n, special);
+    /* an id that is a hole of the vocabulary has no bytes */
+    if (!*over && bytes && eb_reply_token(reply, bytes, n, special, over, &err) != EBRO_OK)
+        return eb_complain_error(&err);
+    return *over || eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
+}
+
+/* Every few tokens, before one of which all is shown: the reply may have to be cut behind it, not
+ * before. A snapshot that is refused costs reading more again, and nothing else. */
+static void mark(struct eb_session *s, const struct eb_reply *reply, uint32_t *marked) {
+    enum { MARK_EVERY = 16 };
+    uint32_t at = ebro_seq_length(s->seq);
+    if (at < *marked + MARK_EVERY || !eb_reply_shows_all(reply)) return;
+    if (ebro_seq_keep(s->seq, at, NULL) == EBRO_OK) *marked = at;
+}
+
+/* Until the reply is over. A token that no other one can follow is not evaluated. */
+static int generate(struct eb_session *s, const struct eb_generator *g, struct eb_reply *reply,
+                    struct eb_tally *t) {
+    uint32_t marked = ebro_seq_length(s->seq);
+    while (t->n_generated < g->n_predict) {
+        bool over = false;
+        int code = show(s, g, reply, t, &over);
+        if (code != EB_EXIT_OK || over) return code;
+        if (g->marks) mark(s, reply, &marked);
+        if ((code = take(s, t, t->last)) != EB_EXIT_OK) return code;
+        if (t->n_generated == g->n_predict || eb_interrupted) break;
+        if (is_full(s)) {
+            t->remark = full;
+            break;
+        }
+        code = eb_session_evaluate(s, &eb_interrupted);
+        if (code != EB_EXIT_OK || ebro_seq_pending(s->seq) > 0) return code;
+        t->n_steps++;
+    }
     return EB_EXIT_OK;
 }
 
 int eb_generate(struct eb_session *s, const struct eb_generator *g, struct eb_reply *reply,
                 struct eb_tally *t) {
-    ebro_error err = {0};
     int code = EB_EXIT_OK;
-    bool over = false, on = true;
     double begin = eb_seconds();
-    while (on && t->n_generated < g->n_predict && !eb_interrupted) {
-        int32_t id = -1, special = 0;
-        size_t n = 0;
-        on = false;
-        if (ebro_seq_sample(s->seq, &g->sampling, &id, &err) != EBRO_OK) {
-            code = eb_session_complain(s, &err);
-            break;
-        }
-        const char *bytes = ebro_token_bytes(s->model, id, &n, &special);
-        t->n_generated++;
-        if (is_end(s, g->chat, id, bytes, n, special)) break;
-        /* an id that is a hole of the vocabulary has no bytes */
-        if (bytes && eb_reply_token(reply, bytes, n, special, &over, &err) != EBRO_OK) {
-            code = eb_complain_error(&err);
-            break;
-        }
-        if (over) break;
-        if (!eb_flush_stdout()) {
-            code = EB_EXIT_USAGE;
-            break;
-        }
-        if (t->n_generated == g->n_predict) {
-            t->owed = true;
-            t->owed_id = id;
-            break;
-        }
-        code = step(s, t, id, &on);
-    }
+    t->last = -1;
+    if (is_full(s))
+        t->remark = full;
+    else
+        code = generate(s, g, reply, t);
     t->step_seconds = eb_seconds() - begin;
     if (eb_interrupted) t->remark = "interrupted";
     return code;

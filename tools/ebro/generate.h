@@ -14,6 +14,7 @@ struct eb_generator {
     ebro_sampling sampling;
     bool chat; /* else [EOS] ends a text too */
     uint64_t n_predict;
+    bool marks;              /* snapshots on the way, to come back to (settle.h); set it */
     ebro_logit_bias *biases; /* of `sampling` */
     size_t n_biases;
 };
@@ -29,12 +30,13 @@ struct eb_tally {
     const char *remark;    /* why it ended, where that is worth a word */
     struct eb_tokens made; /* generated tokens that the sequence has taken; free made.ids */
     size_t made_capacity;
-    bool owed; /* the last token was shown, but the sequence has not taken it: */
-    int32_t owed_id;
+    int32_t last; /* the one that ended the reply, which the sequence has not taken; -1: none */
 };
 
 /* The logits of the prompt are there, the reply is started and not yet finished afterwards. Ctrl-C
- * (interrupt.h) ends it. Returns an exit code and has complained unless it is EB_EXIT_OK. */
+ * (interrupt.h) ends it. What was shown is taken by the sequence, which need not have evaluated the
+ * last token then; it may also have taken the beginning of a stop text. Returns an exit code and
+ * has complained unless it is EB_EXIT_OK. */
 int eb_generate(struct eb_session *s, const struct eb_generator *g, struct eb_reply *reply,
                 struct eb_tally *t);
 

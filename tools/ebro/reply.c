@@ -29,6 +29,7 @@ static int32_t write_out(struct eb_text_out *o, const char *text, size_t n, ebro
     if (!o->any && o->before) fputs(o->before, o->f);
     fwrite(text, 1, n, o->f);
     o->any = true;
+    o->n_written += n;
     return o->keep ? keep(o, text, n, err) : EBRO_OK;
 }
 
@@ -40,6 +41,7 @@ static int32_t put(struct eb_text_out *o, const char *bytes, size_t n, bool *ove
     int32_t stopped = 0;
     int32_t st = ebro_text_stream_push(o->stream, bytes, n, &text, &text_bytes, &stopped, err);
     if (st != EBRO_OK) return st;
+    o->n_taken += n;
     *over = stopped != 0;
     return write_out(o, text, text_bytes, err);
 }
@@ -136,6 +138,10 @@ int32_t eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_
                             : r->channel == EB_CHANNEL_THINK  ? &r->thought
                                                               : NULL;
     return o ? put(o, bytes, n, over, err) : EBRO_OK;
+}
+
+bool eb_reply_shows_all(const struct eb_reply *r) {
+    return r->text.n_written == r->text.n_taken;
 }
 
 void eb_reply_finish(struct eb_reply *r) {

@@ -25,7 +25,8 @@ enum eb_reply_form {
 struct eb_text_out {
     FILE *f;
     ebro_text_stream *stream;
-    bool any; /* something was written */
+    bool any;                  /* something was written */
+    size_t n_taken, n_written; /* bytes */
     /* Set after eb_reply_start, where wanted: written around the text (NULL: nothing), and whether
      * what was written is kept. */
     const char *before, *after;
@@ -56,6 +57,8 @@ int32_t eb_reply_token(struct eb_reply *r, const char *bytes, size_t n, bool is_
 /* Writes what is still held back, and ends each output with a newline: stdout always, stderr if
  * anything was written there. */
 void eb_reply_finish(struct eb_reply *r);
+/* Nothing of the text is held back: all that was taken for stdout was written. */
+bool eb_reply_shows_all(const struct eb_reply *r);
 void eb_reply_free(struct eb_reply *r); /* fine on a zeroed one */
 
 #endif

@@ -26,6 +26,10 @@ int eb_saved_check(const char *path) {
         eb_complain("--session: a path of %zu bytes is too long", strlen(path));
     } else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         eb_complain("--session: %s is a folder, it must be a file", path);
+    } else if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        eb_complain("--session: %s is a device, a pipe or a socket, it must be a file", path);
+    } else if (lstat(path, &st) != 0 && errno == ENAMETOOLONG) {
+        eb_complain("--session: cannot write %s: %s", path, strerror(errno));
     } else if (stat(folder, &st) != 0) {
         eb_complain("--session: cannot write %s: %s: %s", path, folder, strerror(errno));
     } else if (!S_ISDIR(st.st_mode)) {

@@ -1,0 +1,85 @@
+/* settle.c: see settle.h. */
+#include "settle.h"
+
+#include <stdlib.h>
+
+int eb_settle_on(struct eb_session *s, const struct eb_tokens *want, struct eb_settled *out) {
+    uint32_t held = 0;
+    const int32_t *ids = ebro_seq_tokens(s->seq, &held);
+    size_t common = 0, seen = ebro_seq_length(s->seq);
+    while (common < held && common < want->n && ids[common] == want->ids[common]) common++;
+    *out = (struct eb_settled){.n_before = common};
+    if (common < held || common == want->n) {
+        if (seen > common) seen = common;
+        int code = eb_session_restart(s);
+        if (code != EB_EXIT_OK) return code;
+        out->anew = held > 0;
+        common = out->n_before = 0;
+    }
+    int code = eb_session_append(s, want->ids + common, want->n - common, 0);
+    if (code != EB_EXIT_OK || !out->anew) return code;
+    ebro_reuse reuse = {.size = sizeof reuse};
+    ebro_seq_get_reuse(s->seq, &reuse);
+    if (reuse.n_matched > seen) seen = reuse.n_matched;
+    if (seen > reuse.n_reused) out->n_again = seen - reuse.n_reused;
+    if (reuse.miss != EBRO_MISS_NONE) out->reason = reuse.reason;
+    return EB_EXIT_OK;
+}
+
+static bool begins_with(const struct eb_tokens *want, const int32_t *ids, size_t n) {
+    if (n > want->n) return false;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] != want->ids[i]) return false;
+    return true;
+}
+
+int eb_settle_chat(struct eb_session *s, const ebro_chat_message *messages, size_t n, bool think,
+                   struct eb_settled *out) {
+    struct eb_tokens want = {0};
+    uint32_t held = 0;
+    *out = (struct eb_settled){0};
+    const int32_t *ids = ebro_seq_tokens(s->seq, &held);
+    if (held == 0) return EB_EXIT_OK;
+    int code = eb_tokens_of_chat(s->model, messages, n, think, false, &want);
+    if (code == EB_EXIT_OK && !begins_with(&want, ids, held))
+        code = want.n > 0 ? eb_settle_on(s, &want, out) : eb_session_restart(s);
+    free(want.ids);
+    return code;
+}
+
+/* Tokens for the first n bytes of one. */
+static int append_part(struct eb_session *s, int32_t id, size_t n) {
+    struct eb_tokens part = {0};
+    size_t all = 0, bos = ebro_token_bos(s->model) >= 0;
+    const char *bytes = ebro_token_bytes(s->model, id, &all, NULL);
+    int code = eb_tokens_of_text(s->model, bytes, n, &part);
+    if (code == EB_EXIT_OK) code = eb_session_append(s, part.ids + bos, part.n - bos, 0);
+    free(part.ids);
+    return code;
+}
+
+/* Cuts the sequence down to n tokens, the last of which is queued. */
+static int cut_before_last(struct eb_session *s, uint32_t n) {
+    ebro_error err = {0};
+    int32_t last = ebro_seq_tokens(s->seq, NULL)[n - 1];
+    if (ebro_seq_rewind(s->seq, n - 1, &err) != EBRO_OK) return eb_session_complain(s, &err);
+    return eb_session_append(s, &last, 1, 0);
+}
+
+int eb_settle_text(struct eb_session *s, const struct eb_tally *t, size_t n_shown) {
+    uint32_t n = 0;
+    size_t n_whole = 0, bytes = 0;
+    ebro_seq_tokens(s->seq, &n);
+    if (n == 0 || ebro_seq_pending(s->seq) > 0) return EB_EXIT_OK;
+    n -= (uint32_t)t->made.n;
+    for (; n_whole < t->made.n; n_whole++, n_shown -= bytes, n++) {
+        int32_t special = 0;
+        if (!ebro_token_bytes(s->model, t->made.ids[n_whole], &bytes, &special) || special)
+            bytes = 0;
+        if (bytes > n_shown) break;
+    }
+    if (n_shown == 0) return cut_before_last(s, n);
+    ebro_error err = {0};
+    if (ebro_seq_rewind(s->seq, n, &err) != EBRO_OK) return eb_session_complain(s, &err);
+    return append_part(s, n_whole < t->made.n ? t->made.ids[n_whole] : t->last, n_shown);
+}
