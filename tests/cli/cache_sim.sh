@@ -69,6 +69,13 @@ with "$trace" cache-sim - --budget 2G,1G --json
     [ "$(grep '"budget_bytes"' "$out" | sort -u | wc -l)" -eq 2 ]
 result $? "JSON, from stdin"
 
+with '' cache-sim -
+[ $rc -eq 1 ] && grep -q '^ebro: standard input holds no request$' "$err"
+result $? "an empty trace"
+with '{"session": "a", "cut": 1, "parts": [["a", 3]]}' cache-sim -
+[ $rc -eq 1 ] && grep -q 'request 1: cut after token 1, the session has 0' "$err"
+result $? "a cut behind the session's end"
+
 with '{"tokens": [1, 2]}
 {"tokens": [1, -2]}' cache-sim -
 [ $rc -eq 1 ] && grep -q 'standard input, line 2: a token id' "$err"

@@ -88,7 +88,8 @@ int eb_bench_describe(const struct eb_options *o, struct eb_bench_host *out) {
 }
 
 void eb_bench_print_host(const struct eb_bench_host *h) {
-    printf("ebro %s, %s, %s, %ld cores", ebro_version(), h->date, h->processor, h->n_cores);
+    printf("ebro %s, %s, %s, %ld core%s", ebro_version(), h->date, h->processor, h->n_cores,
+           h->n_cores == 1 ? "" : "s");
     if (h->load >= 0.0) printf(", load %.2f", h->load);
     printf("\n%s: %s%s%s\n", h->device.name, h->device.description, h->rung[0] ? ", rung " : "",
            h->rung);

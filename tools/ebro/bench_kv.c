@@ -94,7 +94,8 @@ static int open_session(struct kv_bench *t) {
     if ((code = eb_session_open_engine(&t->s, &t->o)) != EB_EXIT_OK) return code;
     while (t->n_lengths < N_LENGTHS && lengths[t->n_lengths] <= t->s.n_ctx) t->n_lengths++;
     if (t->n_lengths > 0) return EB_EXIT_OK;
-    eb_complain("bench kv: a context of %u tokens: at least %u are needed", t->s.n_ctx, lengths[0]);
+    eb_complain("bench kv: a context of %u %s: at least %u are needed", t->s.n_ctx,
+                eb_tokens_word(t->s.n_ctx), lengths[0]);
     return EB_EXIT_USAGE;
 }
 

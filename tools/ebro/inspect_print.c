@@ -90,8 +90,8 @@ static void print_memory(const struct eb_inspection *x) {
     const ebro_estimate *m = &x->memory;
     uint64_t one_state = m->state_bytes / m->n_states, one_window = m->window_bytes / m->n_states;
     char remark[96];
-    printf("\nMemory on %s at a context of %u tokens, %u a step\n", x->device, m->n_ctx,
-           m->n_chunk);
+    printf("\nMemory on %s at a context of %u %s, %u a step\n", x->device, m->n_ctx,
+           eb_tokens_word(m->n_ctx), m->n_chunk);
     print_use("weights", m->weights_in_place, "used where the files are mapped");
     print_use("weights, copied", m->weights_copied, "");
     print_use("recurrent state", one_state, "f32");

@@ -499,9 +499,13 @@ static int choose_shape(struct run *r) {
     return EB_EXIT_OK;
 }
 
+static bool is_stdin(const char *path) {
+    return strcmp(path, "-") == 0;
+}
+
 static int read_trace_file(struct run *r) {
     const char *path = r->x.trace;
-    bool from_stdin = strcmp(path, "-") == 0;
+    bool from_stdin = is_stdin(path);
     ebro_error err = {0};
     FILE *f = from_stdin ? stdin : fopen(path, "rb");
     if (!f) {
@@ -539,7 +543,7 @@ static int generate_trace(struct run *r) {
 static int read_trace(struct run *r) {
     int code = r->x.trace ? read_trace_file(r) : generate_trace(r);
     if (code == EB_EXIT_OK && r->trace.n_requests == 0) {
-        eb_complain("%s holds no request", r->x.trace);
+        eb_complain("%s holds no request", is_stdin(r->x.trace) ? "standard input" : r->x.trace);
         return EB_EXIT_USAGE;
     }
     return code;

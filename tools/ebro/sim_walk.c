@@ -83,8 +83,9 @@ static int32_t next(struct eb_sim_walk *w, ebro_error *err) {
     struct eb_sim_chain *c = q->session != EB_SIM_NONE ? &w->sessions[q->session] : NULL;
     if (q->cut != EB_SIM_NONE) {
         if (q->cut > c->n_tokens)
-            return eb_fail(err, EBRO_INVALID, "request %zu: cut to %u tokens, the session has %llu",
-                           w->next, q->cut, (unsigned long long)c->n_tokens);
+            return eb_fail(err, EBRO_INVALID,
+                           "request %zu: cut after token %u, the session has %llu", w->next, q->cut,
+                           (unsigned long long)c->n_tokens);
         cut_chain(c, q->cut);
     }
     int32_t st = spell_request(w, c, err);
