@@ -122,6 +122,7 @@ static int32_t choose_retention(struct ebro_engine *e, const ebro_engine_options
     r->interval = o->keep_interval != 0 ? o->keep_interval : USUAL_INTERVAL;
     r->policy = o->evict == EBRO_EVICT_COST ? EB_POLICY_COST : EB_POLICY_LRU;
     r->host_bytes = o->host_bytes;
+    r->cancellable = o->progress != NULL;
     r->token_cost = o->token_cost;
     r->depth_cost = o->depth_cost;
     r->log = &e->device->rt->log;

@@ -59,7 +59,7 @@ static int32_t get_identity(struct inflow *in, ebro_error *err) {
                        e->n_ctx);
     }
     if ((st = eb_store_check_sizes(&in->id, &in->sizes, err)) != EBRO_OK) return st;
-    return in->id.n_tokens == 0 ? EBRO_OK : eb_manager_check_room(&e->mem, in->id.n_tokens, err);
+    return eb_manager_check_room(&e->mem, in->id.n_tokens, in->id.position, err);
 }
 
 static int32_t get_tokens(struct inflow *in, ebro_error *err) {

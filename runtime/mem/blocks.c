@@ -48,22 +48,26 @@ static int32_t make_extent(struct eb_blocks *b, ebro_error *err) {
     return EBRO_OK;
 }
 
-int32_t eb_blocks_reserve(struct eb_blocks *b, uint32_t n, ebro_error *err) {
-    while (b->n_free < n) {
+int32_t eb_blocks_make(struct eb_blocks *b, uint32_t n, ebro_error *err) {
+    while (b->n_made < n) {
         if (b->n_made == b->limit) {
-            return eb_fail(err, EBRO_NOMEM_DEVICE,
-                           "%llu bytes of cache are needed, %llu of the %llu allowed are free",
+            return eb_fail(err, EBRO_NOMEM_DEVICE, "%llu bytes of cache are needed, %llu allowed",
                            (unsigned long long)n * b->block_bytes,
-                           (unsigned long long)b->n_free * b->block_bytes,
                            (unsigned long long)b->limit * b->block_bytes);
         }
         int32_t st = make_extent(b, err);
         if (st == EBRO_OK) continue;
         /* The device has less than the budget promised: go on within what there is. */
         if (st == EBRO_NOMEM_DEVICE && b->n_made > 0) b->limit = b->n_made;
-        return eb_while(err, st, "making room for %u cache blocks", n);
+        return eb_while(err, st, "making %llu bytes of cache, of %llu allowed",
+                        (unsigned long long)n * b->block_bytes,
+                        (unsigned long long)b->limit * b->block_bytes);
     }
     return EBRO_OK;
+}
+
+int32_t eb_blocks_reserve(struct eb_blocks *b, uint32_t n, ebro_error *err) {
+    return n <= b->n_free ? EBRO_OK : eb_blocks_make(b, b->n_made + (n - b->n_free), err);
 }
 
 uint32_t eb_block_take(struct eb_blocks *b, enum eb_holder h) {
@@ -109,6 +113,10 @@ uint32_t eb_block_holders(const struct eb_blocks *b, uint32_t block) {
 
 bool eb_block_claimable(const struct eb_blocks *b, uint32_t block, uint32_t first) {
     return eb_block_holders(b, block) == 1 || first >= b->blocks[block].fill;
+}
+
+void eb_block_unclaim(struct eb_blocks *b, uint32_t block, uint32_t fill) {
+    b->blocks[block].fill = fill;
 }
 
 bool eb_block_claim(struct eb_blocks *b, uint32_t block, uint32_t first, uint32_t n) {

@@ -18,6 +18,10 @@ typedef int32_t (*eb_extent_fn)(void *user, uint32_t extent, uint64_t bytes, ebr
 struct eb_block {
     uint32_t refs[EB_N_HOLDERS];
     uint32_t fill; /* rows ever written to a page, a bound; see eb_block_claim */
+    /* Of one count by eb_manager_committed: sequences that are yet to write here; one need not
+     * copy. */
+    uint32_t writers;
+    bool spared;
 };
 
 struct eb_blocks {
@@ -44,8 +48,11 @@ void eb_blocks_close(struct eb_blocks *b); /* fine on a zeroed one; extents are 
 
 /* Blocks that could be taken without anybody giving one up. */
 uint32_t eb_blocks_available(const struct eb_blocks *b);
+/* Makes extents until n blocks exist, held or not. NOMEM_DEVICE beyond the limit; when an extent
+ * cannot be made the limit sinks to what exists. */
+int32_t eb_blocks_make(struct eb_blocks *b, uint32_t n, ebro_error *err);
 /* Makes extents until n blocks lie ready, so that the next n takes cannot fail. The caller has seen
- * to it that n are available. When an extent cannot be made the limit sinks to what exists. */
+ * to it that n are available. Fails as eb_blocks_make. */
 int32_t eb_blocks_reserve(struct eb_blocks *b, uint32_t n, ebro_error *err);
 /* A ready block, held once by `h`, nothing written to it. Needs a reserve. O(1). */
 uint32_t eb_block_take(struct eb_blocks *b, enum eb_holder h);
@@ -59,6 +66,8 @@ uint32_t eb_block_holders(const struct eb_blocks *b, uint32_t block);
  * them as written, when it is the only holder, or when nobody wrote there before: rows behind all
  * that other holders can know are free for the first who comes. False: it must copy the block. */
 bool eb_block_claim(struct eb_blocks *b, uint32_t block, uint32_t first, uint32_t n);
+/* Takes the newest claim back, which found `fill` rows written: what it wrote is nobody's. */
+void eb_block_unclaim(struct eb_blocks *b, uint32_t block, uint32_t fill);
 /* The same question, without noting anything. */
 bool eb_block_claimable(const struct eb_blocks *b, uint32_t block, uint32_t first);
 

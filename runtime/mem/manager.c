@@ -1,4 +1,5 @@
-/* manager.c: the budget: opening, giving up snapshots, what is counted. Sequences are in seq.c. */
+/* manager.c: opening, keeping snapshots, host copies, what is counted. Sequences are in seq.c, the
+ * budget in room.c. */
 #include "mem/manager.h"
 
 #include <assert.h>
@@ -127,37 +128,6 @@ void eb_manager_note_time(struct eb_manager *m, uint32_t rows, double depth, dou
     eb_cost_note(&m->policy.cost, rows, depth, seconds);
 }
 
-/* ---- giving up -------------------------------------------------------------------------- */
-
-/* A snapshot whose slot only the tree holds, or which keeps `user`, a sequence, from writing its
- * own state in place. */
-static bool frees(const void *user, const struct eb_node *node) {
-    const struct eb_seq *s = user;
-    return node->snapshot->refs[EB_LIVE] == 0 || (s != NULL && node->snapshot == s->state);
-}
-
-struct eb_node *eb_manager_victim(struct eb_manager *m, const struct eb_seq *s) {
-    return m->policy.call->victim(&m->policy, frees, s);
-}
-
-void eb_manager_give_up(struct eb_manager *m, struct eb_node *node) {
-    m->stats.evictions++;
-    if (eb_host_save(&m->host, node)) m->stats.host_saves++;
-    m->policy.call->forget(&m->policy, node);
-    eb_prefix_forget(&m->prefix, node);
-}
-
-bool eb_manager_make_room(struct eb_manager *m, uint32_t n, uint32_t position) {
-    while (eb_blocks_available(&m->blocks) < n) {
-        struct eb_node *victim = eb_manager_victim(m, NULL);
-        if (victim == NULL) return false;
-        if (position != 0 && !m->policy.call->admit_snapshot(&m->policy, victim, position))
-            return false;
-        eb_manager_give_up(m, victim);
-    }
-    return eb_blocks_reserve(&m->blocks, n, NULL) == EBRO_OK;
-}
-
 /* ---- back from the host -------------------------------------------------------------------- */
 
 /* Takes blocks for a copy and fills them; the slot is the caller's, held live, as the pages are. */
@@ -186,7 +156,7 @@ bool eb_manager_fetch(struct eb_manager *m, struct eb_node *node, const int32_t 
     eb_host_pin(&m->host, node, true);
     struct eb_slot *slot = NULL;
     struct eb_node *kept = NULL;
-    bool here = eb_manager_make_room(m, n_pages + m->layout.slot_blocks, 0);
+    bool here = eb_manager_make_room(m, n_pages + m->layout.slot_blocks);
     if (here) here = bring(m, node, pages, &slot);
     if (here)
         here =

@@ -9,6 +9,23 @@
  * again. Snapshots are never copied: a sequence that goes on from a shared state reads it and
  * writes another slot.
  *
+ * What there is room for. Every block is held live (by a sequence or a step under way), only kept,
+ * or free. All that is only kept can be given up, so live sequences can have all but what they hold
+ * live themselves: admission and eviction both count so. Admission promises: after every call that
+ * makes, lengthens, copies or cuts a sequence the blocks held live, and those that all sequences
+ * are yet to take for their pending tokens, are within the limit, and exist; else the call is
+ * NOMEM_DEVICE and changes nothing. What is yet to be taken, if everything kept were given up:
+ *   - the pages of a sequence's tokens that it has none for;
+ *   - a copy of the page that its next row falls into, where other sequences hold it too: for all
+ *     that write to the page but one, where nobody wrote behind that one or all holders write;
+ *   - a slot for a sequence without a state, and for all that go on from one shared state but the
+ *     last, where every holder goes on;
+ *   - `cancellable`: one slot more while any sequence has several tokens pending, for the second
+ *     state of the step. Sequences use it one after the other.
+ * No step adds to that sum, nor does an aborted one, nor closing a sequence. So eb_seq_begin never
+ * fails for device memory while no other step is under way, unless the device then refuses an
+ * extent that it had room for. Snapshots inside a step take only what is free or given up.
+ *
  * Belongs to one thread at a time. */
 #ifndef EB_MANAGER_H
 #define EB_MANAGER_H
@@ -30,6 +47,7 @@ struct eb_manager_options {
      * token_cost 0: learned from what eb_manager_note_time tells. */
     double token_cost, depth_cost;
     uint64_t max_noted; /* tokens remembered in the tree; 0: 16 Mi (64 MiB) */
+    bool cancellable;   /* steps are not in place while any sequence has several tokens pending */
     eb_extent_fn make;  /* NULL: counts alone */
     void *user;
     const struct eb_log *log; /* NULL: none */
@@ -89,6 +107,7 @@ struct eb_seq {
     size_t wishes_capacity;
     uint32_t n_wishes;
     struct eb_reuse reuse;
+    uint32_t owed; /* blocks that it is yet to take, at most */
     bool stepping; /* between begin and commit or abort */
 };
 
@@ -103,6 +122,7 @@ struct eb_manager {
     struct eb_host host;
     struct eb_seq *seqs;
     uint32_t n_seqs;
+    uint64_t owed;                 /* of all sequences */
     struct eb_manager_stats stats; /* counters; the rest is filled in when asked */
     bool warned_useless;
 };
@@ -119,7 +139,7 @@ struct eb_seq_step {
     uint32_t emit_rows[EB_MAX_EMITS];    /* of this sequence's rows, rising */
     uint32_t emit_why[EB_MAX_EMITS];
     uint32_t n_emits;
-    uint32_t old_pages; /* for abort */
+    uint32_t old_pages, old_fill; /* for abort; rows of the first page before the step */
 };
 
 /* NOMEM_DEVICE when the budget does not hold one token of one sequence: names needed and allowed
@@ -147,8 +167,8 @@ int32_t eb_seq_open(struct eb_manager *m, struct eb_seq **out, ebro_error *err);
 void eb_seq_close(struct eb_seq **s);
 /* Queues tokens. The first push of a sequence looks the prompt up and resumes at a snapshot: some
  * of its first n - n_fresh tokens then count as evaluated at once; n_fresh is 1 at least.
- * NOMEM_DEVICE, naming needed and allowed bytes, when live sequences leave no room for it; nothing
- * has changed then. */
+ * NOMEM_DEVICE, naming needed and allowed bytes, where there is no room; nothing has changed then.
+ */
 int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n_fresh,
                     ebro_error *err);
 /* Asks for a snapshot after `position` tokens: the current position, or a pending one up to
@@ -156,7 +176,8 @@ int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n
 int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err);
 
 /* Reserves what the next n > 0 pending tokens need. in_place: the step may write the state it
- * reads where nobody else holds it (the caller will not abort it after the device began). */
+ * reads where nobody else holds it (the caller will not abort it after the device began).
+ * NOMEM_DEVICE, with nothing changed, where the steps under way hold too much. */
 int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_step *step,
                      ebro_error *err);
 void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step);
@@ -167,22 +188,27 @@ void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched);
 /* n, or fewer: as many rows as one step can take with all the snapshots asked for within them. */
 uint32_t eb_seq_fit(const struct eb_seq *s, uint32_t n);
 
-/* A second sequence with the same tokens, pages and state. */
+/* A second sequence with the same tokens, pages and state. NOMEM_DEVICE where there is no room for
+ * what both have pending. */
 int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err);
 /* Cuts the sequence down to `position` tokens. Those after the deepest snapshot at or below it are
- * pending again. */
+ * pending again: NOMEM_DEVICE where there is no room for them; nothing has changed then. */
 int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err);
 
 /* A sequence that was evaluated elsewhere: n_tokens tokens, the first n_done of which need pages
  * and a state. Those are its own, to be written by the caller, who then calls eb_seq_restored;
  * closed before that, it leaves nothing. Gives up snapshots for room; NOMEM_DEVICE, naming needed
- * and allowed bytes, when live sequences leave too little. */
+ * and allowed bytes, where there is none; nothing has changed then. */
 int32_t eb_seq_restore(struct eb_manager *m, const int32_t *tokens, uint32_t n_tokens,
                        uint32_t n_done, struct eb_seq **out, ebro_error *err);
-/* True where eb_seq_restore of n_done evaluated tokens gives up nothing. */
-bool eb_manager_has_free(const struct eb_manager *m, uint32_t n_done);
+/* True where eb_seq_restore of n_done evaluated tokens gives up nothing: the blocks lie ready. */
+bool eb_manager_has_free(struct eb_manager *m, uint32_t n_done);
 /* NOMEM_DEVICE where eb_seq_restore would end so. */
-int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, ebro_error *err);
+int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, uint32_t n_done,
+                              ebro_error *err);
+/* Blocks held live, and those that all sequences are yet to take: what admission keeps within the
+ * limit. No step may be under way. */
+uint64_t eb_manager_committed(struct eb_manager *m);
 /* Pages and state are written: keeps a snapshot too, where anything is kept. */
 void eb_seq_restored(struct eb_seq *s);
 

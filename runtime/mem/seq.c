@@ -4,10 +4,6 @@
 
 #include "mem/manager_inside.h"
 
-static unsigned long long bytes_of(const struct eb_manager *m, uint64_t n_blocks) {
-    return (unsigned long long)(n_blocks * m->blocks.block_bytes);
-}
-
 int32_t eb_seq_open(struct eb_manager *m, struct eb_seq **out, ebro_error *err) {
     struct eb_seq *s = eb_calloc(&m->alloc, 1, sizeof *s, err);
     *out = s;
@@ -24,16 +20,12 @@ static void drop_pages_from(struct eb_seq *s, uint32_t first) {
     while (s->n_pages > first) eb_block_drop(&s->manager->blocks, s->pages[--s->n_pages], EB_LIVE);
 }
 
-void eb_seq_close(struct eb_seq **seq) {
-    struct eb_seq *s = *seq;
-    if (s == NULL) return;
-    *seq = NULL;
+/* Closes it without a trace. */
+static void discard(struct eb_seq *s) {
     struct eb_manager *m = s->manager;
-    assert(!s->stepping);
-    if ((m->options.keep & EB_KEEP_TURN_END) != 0 && s->state != NULL && s->state->written)
-        eb_manager_keep(m, s, s->state, EB_KEEP_TURN_END);
     drop_pages_from(s, 0);
     eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+    m->owed -= s->owed;
     if (s->prev != NULL)
         s->prev->next = s->next;
     else
@@ -44,6 +36,16 @@ void eb_seq_close(struct eb_seq **seq) {
     eb_free(&m->alloc, s->pages);
     eb_free(&m->alloc, s->wishes);
     eb_free(&m->alloc, s);
+}
+
+void eb_seq_close(struct eb_seq **seq) {
+    struct eb_seq *s = *seq;
+    if (s == NULL) return;
+    *seq = NULL;
+    assert(!s->stepping);
+    if ((s->manager->options.keep & EB_KEEP_TURN_END) != 0 && s->state != NULL && s->state->written)
+        eb_manager_keep(s->manager, s, s->state, EB_KEEP_TURN_END);
+    discard(s);
 }
 
 static int32_t grow_pages(struct eb_seq *s, uint32_t n, ebro_error *err) {
@@ -164,25 +166,6 @@ static enum eb_miss why_not_more(const struct eb_manager *m, const struct eb_mat
     return reused == 0 ? EB_MISS_NO_SNAPSHOT : EB_MISS_EARLIER;
 }
 
-/* Blocks that evaluating all n_tokens takes beyond those that the sequence holds. */
-static uint64_t blocks_to_finish(const struct eb_seq *s, uint32_t n_tokens) {
-    const struct eb_manager *m = s->manager;
-    uint64_t pages = eb_layout_pages(&m->layout, n_tokens) - s->n_pages;
-    bool shared = s->state != NULL && eb_slot_holders(s->state) > 1;
-    return pages + (s->state == NULL || shared ? m->layout.slot_blocks : 0);
-}
-
-static int32_t check_room(const struct eb_seq *s, uint32_t n_tokens, ebro_error *err) {
-    const struct eb_manager *m = s->manager;
-    uint64_t need = blocks_to_finish(s, n_tokens), free = m->blocks.limit - m->blocks.n_live;
-    if (need <= free) return EBRO_OK;
-    return eb_fail(err, EBRO_NOMEM_DEVICE,
-                   "a sequence of %u tokens needs %llu bytes of cache more (%.1f MiB): of the %llu "
-                   "allowed %llu are not held by the %u live sequences",
-                   n_tokens, bytes_of(m, need), eb_manager_mib(bytes_of(m, need)),
-                   bytes_of(m, m->blocks.limit), bytes_of(m, free), m->n_seqs);
-}
-
 /* Wishes of the retention options for a prompt of n tokens that ends the sequence's list. */
 static int32_t wish_for_prompt(struct eb_seq *s, uint32_t n_tokens, uint32_t junction,
                                ebro_error *err) {
@@ -205,21 +188,30 @@ static void count_prompt(struct eb_manager *m, const struct eb_reuse *r) {
     m->stats.misses[r->miss]++;
 }
 
-static int32_t push_first(struct eb_seq *s, uint32_t n, uint32_t n_fresh, ebro_error *err) {
+/* The deepest snapshot that a new sequence of n tokens can go on from, brought back from the host
+ * where it lies there. Room is made for that only where the sequence is sure to find room then. */
+static struct eb_match look_up(struct eb_seq *s, uint32_t cap) {
+    struct eb_manager *m = s->manager;
+    struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, s->n_tokens, cap);
+    if (match.hosted == NULL) return match;
+    bool here = eb_manager_committed(m) <= m->blocks.limit;
+    if (here) {
+        here = eb_manager_fetch(m, match.hosted, s->tokens);
+        /* Room was made for it, perhaps at the cost of what was found. */
+        match = eb_prefix_match(&m->prefix, s->tokens, s->n_tokens, cap);
+    }
+    match.lost = match.lost || !here;
+    return match;
+}
+
+static int32_t push_first(struct eb_seq *s, uint32_t n_fresh, ebro_error *err) {
     struct eb_manager *m = s->manager;
     struct eb_match match = {0};
+    uint32_t n = s->n_tokens;
     int32_t st = EBRO_OK;
-    if (m->options.keep != 0) {
-        match = eb_prefix_match(&m->prefix, s->tokens, n, n - n_fresh);
-        if (match.hosted != NULL) {
-            bool here = eb_manager_fetch(m, match.hosted, s->tokens);
-            /* Room was made for it, perhaps at the cost of what was found. */
-            match = eb_prefix_match(&m->prefix, s->tokens, n, n - n_fresh);
-            if (!here) match.lost = true;
-        }
-        if (match.snapshot != NULL) st = resume(s, match.snapshot, err);
-    }
-    if (st == EBRO_OK) st = check_room(s, n, err);
+    if (m->options.keep != 0) match = look_up(s, n - n_fresh);
+    if (match.snapshot != NULL) st = resume(s, match.snapshot, err);
+    if (st == EBRO_OK) st = eb_seq_admit(s, err);
     if (st == EBRO_OK) st = wish_for_prompt(s, n, match.matched, err);
     if (st != EBRO_OK) {
         s->n_wishes = 0;
@@ -234,15 +226,16 @@ static int32_t push_first(struct eb_seq *s, uint32_t n, uint32_t n_fresh, ebro_e
     return EBRO_OK;
 }
 
-static int32_t push_more(struct eb_seq *s, uint32_t n_tokens, bool prompt, ebro_error *err) {
-    int32_t st = check_room(s, n_tokens, err);
-    if (st != EBRO_OK || !prompt) return st;
+/* To the `held` tokens from before. */
+static int32_t push_more(struct eb_seq *s, uint32_t held, ebro_error *err) {
+    int32_t st = eb_seq_admit(s, err);
+    if (st != EBRO_OK || s->n_tokens - held == 1) return st;
     uint32_t n_wishes = s->n_wishes;
-    if ((st = wish_for_prompt(s, n_tokens, 0, err)) != EBRO_OK) {
+    if ((st = wish_for_prompt(s, s->n_tokens, 0, err)) != EBRO_OK) {
         s->n_wishes = n_wishes;
         return st;
     }
-    bool at_turn = s->n_done > 0 && s->n_done == s->n_tokens && s->state->written;
+    bool at_turn = s->n_done > 0 && s->n_done == held && s->state->written;
     if (at_turn && (s->manager->options.keep & EB_KEEP_TURN_END) != 0)
         eb_manager_keep(s->manager, s, s->state, EB_KEEP_TURN_END);
     return EBRO_OK;
@@ -251,61 +244,25 @@ static int32_t push_more(struct eb_seq *s, uint32_t n_tokens, bool prompt, ebro_
 int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n_fresh,
                     ebro_error *err) {
     struct eb_manager *m = s->manager;
+    uint32_t held = s->n_tokens;
     if (n == 0) return EBRO_OK;
-    if (n > INT32_MAX - s->n_tokens)
-        return eb_fail(err, EBRO_INVALID, "a sequence of %u + %u tokens", s->n_tokens, n);
-    int32_t st = grow_tokens(s, (size_t)s->n_tokens + n, err);
+    if (n > INT32_MAX - held)
+        return eb_fail(err, EBRO_INVALID, "a sequence of %u + %u tokens", held, n);
+    int32_t st = grow_tokens(s, (size_t)held + n, err);
     if (st != EBRO_OK) return st;
-    memcpy(s->tokens + s->n_tokens, ids, n * sizeof *ids);
-    uint32_t n_tokens = s->n_tokens + n;
-    st = s->n_tokens == 0 ? push_first(s, n, n_fresh, err) : push_more(s, n_tokens, n > 1, err);
-    if (st != EBRO_OK) return st;
-    s->n_tokens = n_tokens;
-    if (m->options.keep == 0 || n == 1) return EBRO_OK;
+    memcpy(s->tokens + held, ids, n * sizeof *ids);
+    s->n_tokens += n;
+    st = held == 0 ? push_first(s, n_fresh, err) : push_more(s, held, err);
+    if (st != EBRO_OK) s->n_tokens = held;
+    eb_seq_account(s);
+    if (st != EBRO_OK || m->options.keep == 0 || n == 1) return st;
     /* Only for the sake of later prompts: without memory for it this one goes on. */
-    if (eb_prefix_note(&m->prefix, s->tokens, n_tokens, NULL) != EBRO_OK)
+    if (eb_prefix_note(&m->prefix, s->tokens, s->n_tokens, NULL) != EBRO_OK)
         eb_log(m->options.log, EBRO_LOG_WARN, "no host memory to remember a prompt");
     return EBRO_OK;
 }
 
 /* ---- steps -------------------------------------------------------------------------------- */
-
-static bool writes_in_place(const struct eb_seq *s, bool in_place) {
-    return in_place && s->state != NULL && eb_slot_holders(s->state) == 1;
-}
-
-/* The page that the next row falls into is started, and somebody else's rows may be in it. */
-static bool needs_copy(const struct eb_seq *s) {
-    const struct eb_layout *l = &s->manager->layout;
-    uint32_t row = s->n_done % l->page_tokens;
-    if (l->row_bytes == 0 || row == 0) return false;
-    return !eb_block_claimable(&s->manager->blocks, s->pages[s->n_done / l->page_tokens], row);
-}
-
-/* Makes ready what the step cannot do without, giving up snapshots for it. */
-static int32_t make_room(struct eb_seq *s, uint32_t n, bool in_place, ebro_error *err) {
-    struct eb_manager *m = s->manager;
-    struct eb_blocks *b = &m->blocks;
-    for (;;) {
-        uint32_t need = eb_layout_pages(&m->layout, s->n_done + n) - s->n_pages + needs_copy(s) +
-                        (writes_in_place(s, in_place) ? 0 : m->layout.slot_blocks);
-        if (eb_blocks_available(b) >= need) {
-            int32_t st = eb_blocks_reserve(b, need, err);
-            /* On NOMEM_DEVICE the limit has sunk, and there may be something to give up. */
-            if (st != EBRO_NOMEM_DEVICE || b->n_made == 0) return st;
-            continue;
-        }
-        struct eb_node *victim = eb_manager_victim(m, s);
-        if (victim == NULL) {
-            return eb_fail(err, EBRO_NOMEM_DEVICE,
-                           "%llu bytes of cache are needed: of the %llu allowed, %u live sequences "
-                           "hold %llu",
-                           bytes_of(m, need), bytes_of(m, b->limit), m->n_seqs,
-                           bytes_of(m, b->n_live));
-        }
-        eb_manager_give_up(m, victim);
-    }
-}
 
 static void warn_once(struct eb_manager *m) {
     m->stats.snapshots_refused++;
@@ -314,7 +271,8 @@ static void warn_once(struct eb_manager *m) {
     eb_log(m->options.log, EBRO_LOG_WARN,
            "no room for a snapshot of %llu bytes beside the live sequences (%llu bytes allowed in "
            "all): such prompts will be read again",
-           bytes_of(m, m->layout.slot_blocks), bytes_of(m, m->blocks.limit));
+           (unsigned long long)(m->layout.slot_blocks * m->blocks.block_bytes),
+           (unsigned long long)(m->blocks.limit * m->blocks.block_bytes));
 }
 
 static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
@@ -324,8 +282,7 @@ static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
          w = next_wish(s, w.position)) {
         struct eb_slot *slot = NULL;
         if (step->n_emits == EB_MAX_EMITS) break;
-        if (!eb_manager_make_room(m, m->layout.slot_blocks, w.position) ||
-            eb_slot_take(&m->slots, EB_LIVE, &slot, NULL) != EBRO_OK) {
+        if (!eb_manager_make_slot(m, w.position, &slot)) {
             warn_once(m);
             continue;
         }
@@ -345,6 +302,7 @@ static void take_pages(struct eb_seq *s, struct eb_seq_step *step) {
     if (row != 0) {
         uint32_t *page = &s->pages[step->first / l->page_tokens];
         uint32_t rows = step->n < l->page_tokens - row ? step->n : l->page_tokens - row;
+        step->old_fill = m->blocks.blocks[*page].fill;
         if (!eb_block_claim(&m->blocks, *page, row, rows)) {
             step->copy_from = *page;
             *page = step->copy_to = eb_block_take(&m->blocks, EB_LIVE);
@@ -365,15 +323,22 @@ int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_
     struct eb_manager *m = s->manager;
     assert(!s->stepping && n > 0 && n <= s->n_tokens - s->n_done);
     *step = (struct eb_seq_step){.first = s->n_done, .n = n, .in = s->state};
+    struct eb_slot *slot = NULL;
     int32_t st = grow_pages(s, eb_layout_pages(&m->layout, s->n_done + n), err);
-    if (st == EBRO_OK) st = make_room(s, n, in_place, err);
-    if (st != EBRO_OK) return st;
-    if (writes_in_place(s, in_place)) {
+    /* Whatever else may fail does so before anything is given up. */
+    if (st == EBRO_OK && !eb_seq_in_place(s, in_place)) st = eb_slot_make(&m->slots, &slot, err);
+    if (st == EBRO_OK) st = eb_seq_make_room(s, n, in_place, err);
+    if (st != EBRO_OK) {
+        eb_free(&m->alloc, slot);
+        return st;
+    }
+    if (eb_seq_in_place(s, in_place)) {
+        eb_free(&m->alloc, slot);
         step->out = s->state;
     } else {
-        st = eb_slot_take(&m->slots, EB_LIVE, &step->out, err);
-        if (st != EBRO_OK) return st;
-        step->out->position = s->n_done + n;
+        eb_slot_fill(&m->slots, slot, EB_LIVE);
+        slot->position = s->n_done + n;
+        step->out = slot;
     }
     step->old_pages = s->n_pages;
     take_pages(s, step);
@@ -407,14 +372,18 @@ void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step) {
     struct eb_wish w = next_wish(s, s->n_done - 1);
     if (w.position == s->n_done) eb_manager_keep(m, s, s->state, w.why);
     drop_wishes_to(s, s->n_done);
+    eb_seq_account(s);
 }
 
 void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched) {
     struct eb_manager *m = s->manager;
     assert(s->stepping);
     s->stepping = false;
+    uint32_t *page = s->pages + step->first / m->layout.page_tokens;
     if (step->copy_from != step->copy_to)
-        s->pages[step->first / m->layout.page_tokens] = step->copy_from;
+        *page = step->copy_from;
+    else if (m->layout.row_bytes != 0 && step->first % m->layout.page_tokens != 0)
+        eb_block_unclaim(&m->blocks, *page, step->old_fill);
     drop_copied(m, step, step->copy_to);
     drop_pages_from(s, step->old_pages);
     if (step->out != s->state)
@@ -448,7 +417,7 @@ int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err) {
     for (uint32_t i = 0; st == EBRO_OK && i < s->n_wishes; i++)
         st = add_wish(c, s->wishes[i].position, s->wishes[i].why, err);
     if (st != EBRO_OK) {
-        eb_seq_close(&c);
+        discard(c);
         return st;
     }
     if (s->n_tokens > 0) memcpy(c->tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
@@ -461,8 +430,55 @@ int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err) {
     }
     c->state = s->state;
     if (c->state != NULL) eb_slot_hold(&m->slots, c->state, EB_LIVE);
-    *out = c;
-    return EBRO_OK;
+    if ((st = eb_seq_admit(c, err)) == EBRO_OK)
+        *out = c;
+    else
+        discard(c);
+    return st;
+}
+
+/* Where a sequence stands, or stood before a cut. */
+struct place {
+    struct eb_slot *state;
+    uint32_t n_done, n_pages, n_tokens;
+};
+
+/* Moves the sequence back to a state, NULL: to the start, and leaves it `position` tokens. What it
+ * gives up for that is kept for the moment, so that it can return. */
+static struct place move_to(struct eb_seq *s, struct eb_slot *state, uint32_t position) {
+    struct eb_manager *m = s->manager;
+    struct place from = {s->state, s->n_done, s->n_pages, s->n_tokens};
+    s->n_done = state == NULL ? 0 : state->position;
+    s->n_tokens = position;
+    for (uint32_t i = eb_layout_pages(&m->layout, s->n_done); i < s->n_pages; i++)
+        eb_block_hold(&m->blocks, s->pages[i], EB_KEPT);
+    if (from.state != NULL) eb_slot_hold(&m->slots, from.state, EB_KEPT);
+    if (state != NULL) eb_slot_hold(&m->slots, state, EB_LIVE);
+    /* Its own pages hold the rows before that as well as the tree's. */
+    drop_pages_from(s, eb_layout_pages(&m->layout, s->n_done));
+    eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+    s->state = state;
+    return from;
+}
+
+static void move_back(struct eb_seq *s, const struct place *to) {
+    struct eb_manager *m = s->manager;
+    for (; s->n_pages < to->n_pages; s->n_pages++)
+        eb_block_hold(&m->blocks, s->pages[s->n_pages], EB_LIVE);
+    if (to->state != NULL) eb_slot_hold(&m->slots, to->state, EB_LIVE);
+    eb_slot_drop(&m->slots, &s->state, EB_LIVE);
+    s->state = to->state;
+    s->n_done = to->n_done;
+    s->n_tokens = to->n_tokens;
+    eb_seq_account(s);
+}
+
+/* What was kept for the moment: the pages from the first one that it had left. */
+static void let_go(struct eb_seq *s, struct place *left, uint32_t first) {
+    struct eb_manager *m = s->manager;
+    for (uint32_t i = first; i < left->n_pages; i++)
+        eb_block_drop(&m->blocks, s->pages[i], EB_KEPT);
+    eb_slot_drop(&m->slots, &left->state, EB_KEPT);
 }
 
 int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
@@ -472,68 +488,61 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
         return eb_fail(err, EBRO_INVALID, "going back to %u tokens: the sequence holds %u",
                        position, s->n_tokens);
     }
-    if (position < s->n_done) {
-        struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, position, position);
-        eb_slot_drop(&m->slots, &s->state, EB_LIVE);
-        s->n_done = 0;
-        if (match.snapshot != NULL) {
-            s->n_done = eb_node_end(match.snapshot);
-            s->state = match.snapshot->snapshot;
-            eb_slot_hold(&m->slots, s->state, EB_LIVE);
-            m->policy.call->touch(&m->policy, match.snapshot, true, NULL);
-        }
-        /* Its own pages hold the rows before that as well as the tree's. */
-        drop_pages_from(s, eb_layout_pages(&m->layout, s->n_done));
+    if (position >= s->n_done) {
+        s->n_tokens = position;
+        drop_wishes_after(s, position);
+        eb_seq_account(s);
+        return EBRO_OK;
     }
-    s->n_tokens = position;
+    struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, position, position);
+    struct eb_node *node = match.snapshot;
+    struct place from = move_to(s, node == NULL ? NULL : node->snapshot, position);
+    uint32_t first = s->n_pages;
+    int32_t st = eb_seq_admit(s, err);
+    if (st != EBRO_OK) move_back(s, &from);
+    let_go(s, &from, first);
+    if (st != EBRO_OK) return st;
+    if (node != NULL) m->policy.call->touch(&m->policy, node, true, NULL);
     drop_wishes_after(s, position);
     return EBRO_OK;
 }
 
 /* ---- from elsewhere ------------------------------------------------------------------------ */
 
-int32_t eb_manager_check_room(struct eb_manager *m, uint32_t n_tokens, ebro_error *err) {
-    const struct eb_seq empty = {.manager = m};
-    return check_room(&empty, n_tokens, err);
-}
-
-bool eb_manager_has_free(const struct eb_manager *m, uint32_t n_done) {
-    uint32_t slots = n_done > 0 ? m->layout.slot_blocks : 0;
-    return eb_blocks_available(&m->blocks) >= eb_layout_pages(&m->layout, n_done) + slots;
-}
-
-/* The pages and the slot of a sequence without any; they are not written yet. */
-static int32_t take_all(struct eb_seq *s, uint32_t n_done, ebro_error *err) {
-    struct eb_manager *m = s->manager;
-    int32_t st = grow_pages(s, eb_layout_pages(&m->layout, n_done), err);
-    if (st == EBRO_OK) st = make_room(s, n_done, false, err);
-    if (st == EBRO_OK) st = eb_slot_take(&m->slots, EB_LIVE, &s->state, err);
-    if (st != EBRO_OK) return st;
+/* Of a sequence that has none yet: pages for n_done tokens, and the slot, which are not written. */
+static void take_all(struct eb_seq *s, uint32_t n_done, struct eb_slot *slot) {
     struct eb_seq_step step = {.n = n_done};
+    eb_slot_fill(&s->manager->slots, slot, EB_LIVE);
     take_pages(s, &step);
-    s->state->position = n_done;
+    slot->position = n_done;
+    s->state = slot;
     s->n_done = n_done;
-    return EBRO_OK;
 }
 
 int32_t eb_seq_restore(struct eb_manager *m, const int32_t *tokens, uint32_t n_tokens,
                        uint32_t n_done, struct eb_seq **out, ebro_error *err) {
     assert(n_done <= n_tokens);
     struct eb_seq *s = NULL;
+    struct eb_slot *slot = NULL;
     *out = NULL;
-    int32_t st = eb_seq_open(m, &s, err);
+    int32_t st = eb_manager_check_room(m, n_tokens, n_done, err);
+    if (st == EBRO_OK) st = eb_seq_open(m, &s, err);
     if (st != EBRO_OK) return st;
-    if (n_tokens > 0) st = check_room(s, n_tokens, err);
-    if (st == EBRO_OK) st = grow_tokens(s, n_tokens, err);
-    if (st == EBRO_OK && n_done > 0) st = take_all(s, n_done, err);
-    if (st == EBRO_OK && n_tokens > n_done) st = wish_for_prompt(s, n_tokens, 0, err);
+    st = grow_tokens(s, n_tokens, err);
+    if (st == EBRO_OK) st = grow_pages(s, eb_layout_pages(&m->layout, n_done), err);
+    if (st == EBRO_OK && n_tokens - n_done > 1) st = wish_for_prompt(s, n_tokens, 0, err);
+    if (st == EBRO_OK && n_done > 0) st = eb_slot_make(&m->slots, &slot, err);
+    if (st == EBRO_OK && n_done > 0) st = eb_seq_make_room(s, n_done, false, err);
     if (st != EBRO_OK) {
-        eb_seq_close(&s);
+        eb_free(&m->alloc, slot);
+        discard(s);
         return st;
     }
     if (n_tokens > 0) memcpy(s->tokens, tokens, n_tokens * sizeof *tokens);
     s->n_tokens = n_tokens;
+    if (n_done > 0) take_all(s, n_done, slot);
     s->reuse = (struct eb_reuse){n_tokens, n_done, n_done, EB_MISS_NONE};
+    eb_seq_account(s);
     *out = s;
     return EBRO_OK;
 }

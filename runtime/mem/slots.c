@@ -3,10 +3,12 @@
 
 #include <assert.h>
 
-int32_t eb_slot_take(struct eb_slots *s, enum eb_holder h, struct eb_slot **out, ebro_error *err) {
-    struct eb_slot *slot =
-        eb_calloc(&s->blocks->alloc, 1, sizeof *slot + s->slot_blocks * sizeof(uint32_t), err);
-    if (slot == NULL) return EBRO_NOMEM_HOST;
+int32_t eb_slot_make(struct eb_slots *s, struct eb_slot **out, ebro_error *err) {
+    *out = eb_calloc(&s->blocks->alloc, 1, sizeof **out + s->slot_blocks * sizeof(uint32_t), err);
+    return *out == NULL ? EBRO_NOMEM_HOST : EBRO_OK;
+}
+
+void eb_slot_fill(struct eb_slots *s, struct eb_slot *slot, enum eb_holder h) {
     slot->n_blocks = s->slot_blocks;
     for (uint32_t i = 0; i < slot->n_blocks; i++) slot->blocks[i] = eb_block_take(s->blocks, h);
     slot->refs[h] = 1;
@@ -14,8 +16,12 @@ int32_t eb_slot_take(struct eb_slots *s, enum eb_holder h, struct eb_slot **out,
         s->n_live++;
     else
         s->n_kept++;
-    *out = slot;
-    return EBRO_OK;
+}
+
+int32_t eb_slot_take(struct eb_slots *s, enum eb_holder h, struct eb_slot **out, ebro_error *err) {
+    int32_t st = eb_slot_make(s, out, err);
+    if (st == EBRO_OK) eb_slot_fill(s, *out, h);
+    return st;
 }
 
 void eb_slot_hold(struct eb_slots *s, struct eb_slot *slot, enum eb_holder h) {

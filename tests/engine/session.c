@@ -482,7 +482,7 @@ static void strangers(void **state) {
     tight.memory_bytes = eb_manager_estimate(&e->layout, 1, 260);
     other = open_engine(f->model, f->device, &tight);
     ebro_seq *r = make(f, other, 150, 0);
-    refused_with(other, &b, EBRO_NOMEM_DEVICE, "1 live sequences");
+    refused_with(other, &b, EBRO_NOMEM_DEVICE, "200 tokens beside 1 other needs");
     ebro_seq_destroy(&r);
     r = import_from(other, &b, &t);
     audit(other);

@@ -386,9 +386,9 @@ static void hd11_all_at_once(void **state) {
             evaluate(seqs[i]);
             n_live++;
         } else {
-            /* 5 pages and a state: 21 blocks; of 256 are left 256 - 12 * 21 */
-            test_fails(st, EBRO_NOMEM_DEVICE, &err, "5505024 bytes");
-            test_fails(st, EBRO_NOMEM_DEVICE, &err, "67108864 allowed 1048576");
+            /* 5 pages and a state are 21 blocks: 13 * 21 of 256 */
+            test_fails(st, EBRO_NOMEM_DEVICE, &err, "300 tokens beside 12 others needs 71565312");
+            test_fails(st, EBRO_NOMEM_DEVICE, &err, "67108864 are allowed");
             assert_int_equal(seqs[i]->n_tokens, 0);
         }
         audit(&w);

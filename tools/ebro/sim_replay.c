@@ -61,6 +61,7 @@ int32_t eb_sim_replay(const struct eb_sim_trace *t, const struct eb_sim_setting 
     struct eb_manager_options options = set->options;
     struct eb_sim_walk w = {.trace = t, .vocab = set->vocab};
     options.make = NULL;
+    options.cancellable = set->cancellable;
     *out = (struct eb_sim_result){0};
     int32_t st = eb_manager_open(&m, &set->layout, &alloc, &options, err);
     if (st != EBRO_OK) {

@@ -407,8 +407,9 @@ EBRO_API uint32_t ebro_seq_pending(const ebro_seq *seq);
  * but the very last). A context that would overflow is INVALID, names both lengths and changes
  * nothing. The first append of a sequence is looked up among the prompts that were seen before:
  * what a kept snapshot covers, and whose logits are not asked for, counts as evaluated at once (see
- * ebro_seq_get_reuse). NOMEM_DEVICE, naming needed and allowed bytes, when the other sequences
- * leave too little memory; nothing has changed then. */
+ * ebro_seq_get_reuse). NOMEM_DEVICE, naming needed and allowed bytes, when memory_bytes has no room
+ * for what all sequences hold and have queued; nothing has changed then. So there is room for all
+ * that is queued. */
 EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
                                  ebro_error *err);
 /* Evaluates one step: at most n_chunk queued tokens, of all sequences together: first one for each
@@ -423,11 +424,12 @@ EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
 EBRO_API int32_t ebro_seq_status(const ebro_seq *seq);
 
 /* A second sequence that goes on from the same tokens, sharing memory until they differ. Logits are
- * not taken along: append before asking for them. */
+ * not taken along: append before asking for them. NOMEM_DEVICE as ebro_seq_append, where tokens are
+ * queued. */
 EBRO_API int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err);
 /* Cuts the sequence down to its first n_tokens tokens, pending ones included. Where no snapshot was
- * kept at that point, the tokens since the nearest one before it are queued again. There are no
- * logits until the next append or step. */
+ * kept at that point, the tokens since the nearest one before it are queued again: NOMEM_DEVICE as
+ * ebro_seq_append. There are no logits until the next append or step. */
 EBRO_API int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err);
 /* Keeps a snapshot after n_tokens tokens, for this sequence to rewind to and for later ones to go
  * on from: at once where so many are evaluated, else as soon as they are. INVALID for a point that
