@@ -181,6 +181,32 @@ result $? "/system: the conversation is read with it, and stored so"
 again "stop" "Count: one, two, three, four, five, six, seven." --stop "3" --stop "82"
 result $? "a stop text: the file does not hold it"
 
+# ---- two on one file
+
+mkfifo "$work/lines"
+"$EBRO" chat --session "$work/both" <"$work/lines" >"$work/both.out" 2>&1 &
+one=$!
+exec 7>"$work/lines"
+printf '%s\n' "$facts" >&7
+for ((i = 0; i < 600; i++)); do [ -s "$work/both" ] && break; sleep 0.1; done
+sleep 0.3 # it locks what it has written right after that
+fails "a file that another one is using" 1 "another ebro is using .*both: wait" chat \
+    --session "$work/both"
+fails "and not by ebro run either" 1 "another ebro is using" run --chat -p x --session "$work/both"
+cp "$work/both" "$work/other"
+mv "$work/other" "$work/both"
+cp "$work/both" "$work/before"
+printf '%s\n' "What is the code for Mira?" >&7
+exec 7>&-
+rc=0
+wait $one || rc=$?
+[ $rc -eq 1 ] && cmp -s "$work/both" "$work/before" &&
+    grep -q 'another program has written .*both meanwhile: it is left as it is' "$work/both.out"
+result $? "what another one has written is not written over"
+run run --chat -p "What is the code for Mira?" --session "$work/both"
+says 4821
+result $? "and is free when its user has ended"
+
 # ---- what is refused
 
 fails "a device" 1 "a device, a pipe or a socket, it must be a file" chat --session /dev/null

@@ -61,6 +61,7 @@ static const struct eb_arg chat_args[] = {
 
 struct chat {
     struct eb_session s;
+    struct eb_saved file; /* of --session */
     const struct eb_options *o;
     struct eb_generator g;
     struct eb_conversation talk;
@@ -405,7 +406,7 @@ static int keep(struct chat *c) {
     if (!c->o->session || !c->changed) return EB_EXIT_OK;
     int code = survive(c, settle(c), "the conversation is stored, but will be read again");
     if (code != EB_EXIT_OK) return code;
-    c->saved = eb_saved_save(&c->s, c->o->session, &c->talk);
+    c->saved = eb_saved_save(&c->file, &c->s, &c->talk);
     c->changed = false;
     return EB_EXIT_OK;
 }
@@ -439,7 +440,7 @@ static int converse(struct chat *c) {
 /* Goes on from the session's file, where there is one. */
 static int resume(struct chat *c) {
     uint32_t n = 0;
-    int code = eb_saved_load(&c->s, c->o->session, &c->talk);
+    int code = eb_saved_load(&c->file, &c->s, &c->talk);
     ebro_seq_tokens(c->s.seq, &n);
     if (code != EB_EXIT_OK || n == 0) return code;
     note(c, "session %s: %zu message%s, %u of %u tokens reused", c->o->session, c->talk.n,
@@ -469,11 +470,11 @@ int eb_cmd_chat(int argc, char **argv) {
     int code =
         eb_command_options("chat", usage, groups, sizeof groups / sizeof *groups, argc, argv, &o);
     if (code >= 0) return code;
-    if (o.session && (code = eb_saved_check(o.session)) != EB_EXIT_OK) return code;
     o.chat = true;
     if (o.n_predict_from == EB_FROM_DEFAULT) o.n_predict = UINT64_MAX;
 
     struct chat c = {.o = &o, .dim = may_be_dim()};
+    if ((code = eb_saved_open(&c.file, o.session)) != EB_EXIT_OK) goto out;
     if ((code = eb_generator_init(&c.g, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_model(&c.s, &o)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_check_think(&c.s, &o)) != EB_EXIT_OK) goto out;
@@ -493,5 +494,6 @@ out:
     eb_generator_free(&c.g);
     eb_conversation_free(&c.talk);
     eb_session_close(&c.s);
+    eb_saved_close(&c.file);
     return code;
 }

@@ -106,6 +106,7 @@ wrong:
 /* An answer in the making. `talk` is a session's chat; without a session, messages are not kept. */
 struct answer {
     struct eb_session *s;
+    struct eb_saved *file; /* of --session */
     const struct eb_options *o;
     const struct eb_text *prompt;
     struct eb_conversation talk;
@@ -214,7 +215,7 @@ static int keep_session(struct answer *a, const struct eb_reply *r) {
     } else {
         code = eb_settle_text(s, &a->t, r->text.n_written);
     }
-    return code == EB_EXIT_OK ? eb_saved_save(s, a->o->session, kept_talk(a)) : code;
+    return code == EB_EXIT_OK ? eb_saved_save(a->file, s, kept_talk(a)) : code;
 }
 
 static int reply_to(struct answer *a, const struct eb_generator *g) {
@@ -236,14 +237,15 @@ static int reply_to(struct answer *a, const struct eb_generator *g) {
     return code;
 }
 
-static int answer(struct eb_session *s, const struct eb_options *o, const struct eb_text *prompt) {
-    struct answer a = {.s = s, .o = o, .prompt = prompt};
+static int answer(struct eb_session *s, struct eb_saved *file, const struct eb_options *o,
+                  const struct eb_text *prompt) {
+    struct answer a = {.s = s, .file = file, .o = o, .prompt = prompt};
     struct eb_generator g;
     int code = eb_generator_init(&g, o);
     if (code != EB_EXIT_OK) goto out;
     g.marks = o->session != NULL;
     if ((code = eb_session_open_engine(s, o)) != EB_EXIT_OK) goto out;
-    if (o->session && (code = eb_saved_load(s, o->session, kept_talk(&a))) != EB_EXIT_OK) goto out;
+    if (o->session && (code = eb_saved_load(file, s, kept_talk(&a))) != EB_EXIT_OK) goto out;
     if ((code = queue(&a)) != EB_EXIT_OK) goto out;
     eb_interrupt_catch(true);
     uint32_t before = ebro_seq_length(s->seq);
@@ -276,17 +278,19 @@ int eb_cmd_run(int argc, char **argv) {
         eb_command_options("run", usage, groups, sizeof groups / sizeof *groups, argc, argv, &o);
     if (code >= 0) return code;
 
-    if (o.session && (code = eb_saved_check(o.session)) != EB_EXIT_OK) return code;
+    struct eb_saved file;
     struct eb_text prompt = {0};
     struct eb_session s = {0};
     /* all: a changed chat goes on from what it shares with the old one */
     if (o.session && o.keep_from == EB_FROM_DEFAULT) o.keep = 0;
+    if ((code = eb_saved_open(&file, o.session)) != EB_EXIT_OK) goto out;
     if ((code = find_prompt(&o, &prompt)) != EB_EXIT_OK) goto out;
     if ((code = eb_session_open_model(&s, &o)) != EB_EXIT_OK) goto out;
     if (o.chat && (code = eb_session_check_think(&s, &o)) != EB_EXIT_OK) goto out;
-    code = answer(&s, &o, &prompt);
+    code = answer(&s, &file, &o, &prompt);
 out:
     free(prompt.s);
     eb_session_close(&s);
+    eb_saved_close(&file);
     return code;
 }

@@ -1,10 +1,16 @@
-/* saved.c: see saved.h. Not its job: when a session is loaded and saved (cmd_run.c, cmd_chat.c). */
+/* saved.c: see saved.h. Not its job: when a session is loaded and saved (cmd_run.c, cmd_chat.c).
+ *
+ * A save puts another file under the name. So the lock is taken anew after each one, and before
+ * each one the file there must still be the one that is held open: whoever slips in between goes on
+ * from what was saved last, and the one who was there before is told. */
 #include "saved.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +20,8 @@ bool eb_saved_is_there(const char *path) {
     return lstat(path, &st) == 0;
 }
 
-int eb_saved_check(const char *path) {
+/* Complains where the file could not be written in the end. */
+static int check(const char *path) {
     struct stat st;
     char folder[4096] = ".";
     const char *slash = strrchr(path, '/');
@@ -84,18 +91,57 @@ static int complain(const struct eb_session *s, const char *path, const ebro_err
     }
 }
 
-int eb_saved_load(struct eb_session *s, const char *path, struct eb_conversation *talk) {
-    ebro_error err = {0};
-    if (!eb_saved_is_there(path)) return EB_EXIT_OK;
-    ebro_seq_destroy(&s->seq);
-    if (ebro_seq_load(s->engine, path, &s->seq, NULL, &err) != EBRO_OK)
-        return complain(s, path, &err);
-    return take_messages(s, path, talk);
+/* Holds the file that is there now. False: another one has its lock. */
+static bool hold(struct eb_saved *f) {
+    eb_saved_close(f);
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return f->fd < 0 || flock(f->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-int eb_saved_save(const struct eb_session *s, const char *path,
+int eb_saved_open(struct eb_saved *f, const char *path) {
+    *f = (struct eb_saved){.path = path, .fd = -1};
+    if (!path) return EB_EXIT_OK;
+    int code = check(path);
+    if (code != EB_EXIT_OK || hold(f)) return code;
+    eb_saved_close(f);
+    eb_complain("--session: another ebro is using %s: wait for its end, or take another file",
+                path);
+    return EB_EXIT_USAGE;
+}
+
+void eb_saved_close(struct eb_saved *f) {
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+}
+
+int eb_saved_load(const struct eb_saved *f, struct eb_session *s, struct eb_conversation *talk) {
+    ebro_error err = {0};
+    if (!eb_saved_is_there(f->path)) return EB_EXIT_OK;
+    ebro_seq_destroy(&s->seq);
+    if (ebro_seq_load(s->engine, f->path, &s->seq, NULL, &err) != EBRO_OK)
+        return complain(s, f->path, &err);
+    return take_messages(s, f->path, talk);
+}
+
+/* Is what the name stands for what this program has read or written last? One that was deleted is
+ * no loss. */
+static bool is_ours(const struct eb_saved *f) {
+    struct stat ours, there;
+    if (stat(f->path, &there) != 0) return true;
+    return f->fd >= 0 && fstat(f->fd, &ours) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
+int eb_saved_save(struct eb_saved *f, const struct eb_session *s,
                   const struct eb_conversation *talk) {
     ebro_error err = {0};
+    if (!is_ours(f)) {
+        eb_complain(
+            "--session: another program has written %s meanwhile: it is left as it is, and "
+            "nothing is stored here",
+            f->path);
+        return EB_EXIT_USAGE;
+    }
     ebro_export_options options = {.size = sizeof options};
     char *messages = talk ? eb_conversation_dump(talk) : NULL;
     if (talk && !messages) {
@@ -104,7 +150,9 @@ int eb_saved_save(const struct eb_session *s, const char *path,
     }
     options.application = messages;
     options.application_bytes = messages ? strlen(messages) : 0;
-    int32_t st = ebro_seq_save(s->seq, path, &options, NULL, &err);
+    int32_t st = ebro_seq_save(s->seq, f->path, &options, NULL, &err);
     free(messages);
-    return st == EBRO_OK ? EB_EXIT_OK : complain(s, path, &err);
+    if (st != EBRO_OK) return complain(s, f->path, &err);
+    hold(f);
+    return EB_EXIT_OK;
 }
