@@ -74,29 +74,75 @@ int32_t vk_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error 
 
 /* ---- mla_decode ------------------------------------------------------------------------- */
 
-/* Of shaders/vulkan/mla.glsl and mla_decode.comp. */
+/* Of shaders/vulkan/mla.glsl, mla_decode.comp and mla_decode_matrix.comp. */
 enum { TOKENS = 64, MAX_SPLITS = 128, THREADS = 128 };
+enum {
+    MATRIX_HEADS = 32,
+    MATRIX_EDGE = 16,
+    MATRIX_LORA = 512,
+    MATRIX_ROPE = 64,
+    MATRIX_THREADS = 256,
+    MATRIX_SHARED_BYTES = 46592,
+    MATRIX_GROUPS =
+        1024, /* of a call, where it has the choice: some for each core of a large GPU */
+    MATRIX_MIN_SPLITS = 8
+};
 
 /* Of one call, bounding its scratch and the time of a launch. */
 static const uint64_t MAX_PARTS = UINT64_C(128) << 20; /* bytes */
 static const uint64_t MAX_WORK = UINT64_C(1) << 36;    /* multiply-adds */
 
-/* How a call is cut up: by its shape alone, so that a row gives the same bytes in any company. */
+/* How a call is cut up. Without matrix units by the shape of a row alone, so that it gives the same
+ * bytes in any company. */
 struct plan {
+    bool on_matrix;      /* by mla_decode_matrix */
     uint32_t heads;      /* of a workgroup */
     uint32_t n_splits;   /* of a row, at most */
+    uint64_t all_splits; /* of the call: no less than those of a call of fewer rows */
     uint32_t slices;     /* threads that share a quad of columns */
     uint64_t groups;     /* of a split */
     uint64_t part_bytes; /* of a row */
     uint64_t row_work;
 };
 
-static struct plan plan_of(const ebro_mla_decode_args *a) {
-    uint64_t n_quads = vk_div_up(a->kv_lora, 4), n_splits = vk_div_up(a->pages.max_context, TOKENS);
+static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_decode_args *a) {
+    return (dev->variants[VK_mla_decode_matrix]->needs & EBRO_CAP_MATRIX) != 0 &&
+           dev->limits.maxComputeSharedMemorySize >= MATRIX_SHARED_BYTES &&
+           dev->limits.maxComputeWorkGroupInvocations >= MATRIX_THREADS &&
+           a->pages.dtype == EBRO_BF16 && a->kv_lora == MATRIX_LORA && a->rope_dim == MATRIX_ROPE &&
+           a->n_heads % MATRIX_EDGE == 0;
+}
+
+/* Parts are written and read again: where rows alone are work enough, they have few. */
+static struct plan plan_on_matrix(const ebro_mla_decode_args *a) {
+    uint64_t n_rows = a->rows.n_rows, most = MATRIX_GROUPS / (n_rows > 0 ? n_rows : 1);
+    if (most > MAX_SPLITS) most = MAX_SPLITS;
+    if (most < MATRIX_MIN_SPLITS) most = MATRIX_MIN_SPLITS;
+    uint64_t all = n_rows * MAX_SPLITS, bound = n_rows * MATRIX_MIN_SPLITS;
+    if (bound < MATRIX_GROUPS) bound = MATRIX_GROUPS;
+    return (struct plan){.on_matrix = true,
+                         .heads = MATRIX_HEADS,
+                         .n_splits = (uint32_t)most,
+                         .all_splits = all < bound ? all : bound,
+                         .slices = 1,
+                         .groups = vk_div_up(a->n_heads, MATRIX_HEADS)};
+}
+
+static struct plan plan_on_any(const ebro_mla_decode_args *a) {
+    uint64_t n_quads = vk_div_up(a->kv_lora, 4);
     struct plan p = {.heads = a->n_heads > 8 ? 16 : a->n_heads > 4 ? 8 : 4, .slices = THREADS};
     while (p.slices > 1 && THREADS / p.slices < n_quads) p.slices /= 2;
-    p.n_splits = n_splits < MAX_SPLITS ? (uint32_t)n_splits : MAX_SPLITS;
+    p.n_splits = MAX_SPLITS;
+    p.all_splits = (uint64_t)a->rows.n_rows * MAX_SPLITS;
     p.groups = vk_div_up(a->n_heads, p.heads) * vk_div_up(n_quads, THREADS / p.slices);
+    return p;
+}
+
+static struct plan plan_of(const ebro_dev *dev, const ebro_mla_decode_args *a) {
+    struct plan p = on_matrix_units(dev, a) ? plan_on_matrix(a) : plan_on_any(a);
+    uint64_t n_quads = vk_div_up(a->kv_lora, 4), tiles = vk_div_up(a->pages.max_context, TOKENS);
+    if (tiles < p.n_splits) p.n_splits = (uint32_t)tiles;
+    if (a->rows.n_rows * tiles < p.all_splits) p.all_splits = a->rows.n_rows * tiles;
     p.part_bytes = (uint64_t)p.n_splits * a->n_heads * (p.slices * n_quads + 1) * 16;
     p.row_work =
         (uint64_t)a->n_heads * a->pages.max_context * (2 * (uint64_t)a->kv_lora + a->rope_dim);
@@ -105,9 +151,9 @@ static struct plan plan_of(const ebro_mla_decode_args *a) {
 
 /* With room to align it. */
 uint64_t vk_scratch_mla_decode(const ebro_dev *dev, const ebro_mla_decode_args *a) {
-    const struct plan p = plan_of(a);
-    uint64_t all = a->rows.n_rows * p.part_bytes, most = MAX_PARTS;
-    (void)dev;
+    const struct plan p = plan_of(dev, a);
+    uint64_t all = p.n_splits > 0 ? p.all_splits * (p.part_bytes / p.n_splits) : 0;
+    uint64_t most = MAX_PARTS;
     if (most < p.part_bytes) most = p.part_bytes;
     return (all < most ? all : most) + 16;
 }
@@ -135,10 +181,10 @@ static int32_t splits(ebro_stream *s, const ebro_mla_decode_args *a, const struc
                                             .token_end = a->token_end,
                                             .n_splits = p->n_splits,
                                             .slices = p->slices};
-    struct vk_launch l = {.kernel = VK_mla_decode,
-                          .threads = THREADS,
+    struct vk_launch l = {.kernel = p->on_matrix ? VK_mla_decode_matrix : VK_mla_decode,
+                          .threads = p->on_matrix ? MATRIX_THREADS : THREADS,
                           .specs = {p->heads, (uint32_t)a->pages.dtype},
-                          .n_specs = 2,
+                          .n_specs = p->on_matrix ? 0 : 2,
                           .args = &args,
                           .groups = n_rows * p->n_splits * p->groups,
                           .work = n_rows * p->row_work};
@@ -179,7 +225,7 @@ static int32_t merge(ebro_stream *s, const ebro_mla_decode_args *a, const struct
 }
 
 int32_t vk_mla_decode(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err) {
-    const struct plan p = plan_of(a);
+    const struct plan p = plan_of(vk_stream_device(s), a);
     uint32_t at_once = rows_at_once(a, &p);
     eb_addr parts = (vk_span(a->scratch) + 15) / 16 * 16;
     int32_t st = EBRO_OK;

@@ -76,11 +76,11 @@ bool quads_aligned(uvec2 at, uint dtype) {
 
 /* ---- splits ----------------------------------------------------------------------------- */
 
-/* Splits start at multiples of this for a row that sees tokens up to `end`: fixed by that alone, so
- * that a row gives the same bytes in any company. At most MLA_SPLITS of them. */
+/* Splits start at multiples of this for a row that sees tokens up to `end`, at most MLA_SPLITS of
+ * them, and n_splits where a context is as long as can be. */
 const uint MLA_TOKENS = 64u;
 const uint MLA_SPLITS = 128u;
 
-uint split_tokens(uint end) {
-    return ((max(end, 1u) - 1u) / (MLA_TOKENS * MLA_SPLITS) + 1u) * MLA_TOKENS;
+uint split_tokens(uint end, uint n_splits) {
+    return ((max(end, 1u) - 1u) / (MLA_TOKENS * n_splits) + 1u) * MLA_TOKENS;
 }

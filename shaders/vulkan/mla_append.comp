@@ -18,18 +18,20 @@ void main() {
     float largest = 0.0;
     for (uint c = THREAD; c < A.kv_lora; c += THREADS) largest = max(largest, abs(PF32(kv).v[c]));
     largest = group_max(largest);
-    /* A power of two, so that dividing rounds nothing. */
-    float scale = uintBitsToFloat(floatBitsToUint(clamp(largest, 1e-15, 1e30)) & 0x7f800000u);
+    /* As in norm.comp. */
+    uint power = floatBitsToUint(clamp(largest, 1e-15, 1e30)) & 0x7f800000u;
+    float scale = uintBitsToFloat((254u << 23u) - power);
     float sum = 0.0;
     for (uint c = THREAD; c < A.kv_lora; c += THREADS) {
-        float v = PF32(kv).v[c] / scale;
+        float v = PF32(kv).v[c] * scale;
         sum += v * v;
     }
     sum = group_sum(sum);
-    float root = sqrt(sum / float(A.kv_lora) + A.eps / scale / scale);
+    float root = sqrt(sum / float(A.kv_lora) + A.eps * scale * scale);
     for (uint c = THREAD; c < A.kv_lora; c += THREADS) {
-        float v = PF32(kv).v[c] / scale / root * load(A.norm_weight.at, c, A.norm_weight.dtype);
-        store(to, c, A.pages.dtype, v);
+        precise float v = PF32(kv).v[c] * scale;
+        v /= root;
+        store(to, c, A.pages.dtype, v * load(A.norm_weight.at, c, A.norm_weight.dtype));
     }
     for (uint c = A.rotary_dim + THREAD; c < A.rope_dim; c += THREADS) {
         store(to, A.kv_lora + c, A.pages.dtype, PF32(kv).v[A.kv_lora + c]);

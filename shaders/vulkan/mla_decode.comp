@@ -190,7 +190,7 @@ void main() {
     uint seq = mla_seq_of(A.row_offsets, A.n_seqs, row);
     uint end = mla_position(A.row_offsets, A.pages.context, seq, row) + 1u;
     end = min(end, A.token_end);
-    uint tokens = split_tokens(end);
+    uint tokens = split_tokens(end, A.n_splits);
     uint begin = max(split * tokens, A.token_begin);
     end = min(split * tokens + tokens, end);
     if (begin >= end) return;

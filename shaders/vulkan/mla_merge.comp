@@ -21,7 +21,7 @@ void main() {
     if (row >= uint(PI32(A.row_offsets).v[A.n_seqs])) return;
     uint seq = mla_seq_of(A.row_offsets, A.n_seqs, row);
     uint end = min(mla_position(A.row_offsets, A.context, seq, row) + 1u, A.token_end);
-    uint tokens = split_tokens(end), first = A.token_begin / tokens, n = 0u;
+    uint tokens = split_tokens(end, A.n_splits), first = A.token_begin / tokens, n = 0u;
     if (A.token_begin < end) n = (end - 1u) / tokens + 1u - first;
 
     uint part_quads = A.slices * n_quads + 1u;

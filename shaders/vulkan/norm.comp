@@ -15,18 +15,21 @@ void main() {
     float largest = 0.0;
     for (uint c = THREAD; c < A.n_cols; c += THREADS) largest = max(largest, abs(PF32(x).v[c]));
     largest = group_max(largest);
-    /* A power of two, so that dividing rounds nothing. Its square must be an f32 too. */
-    float scale = uintBitsToFloat(floatBitsToUint(clamp(largest, 1e-15, 1e30)) & 0x7f800000u);
+    /* One over a power of two, so that the product rounds nothing. Its square must be an f32 too. */
+    uint power = floatBitsToUint(clamp(largest, 1e-15, 1e30)) & 0x7f800000u;
+    float scale = uintBitsToFloat((254u << 23u) - power);
     float sum = 0.0;
     for (uint c = THREAD; c < A.n_cols; c += THREADS) {
-        float v = PF32(x).v[c] / scale;
+        float v = PF32(x).v[c] * scale;
         sum += v * v;
     }
     sum = group_sum(sum);
-    /* sqrt(mean + eps) = scale * sqrt(mean / scale^2 + eps / scale^2) */
-    float root = sqrt(sum / float(A.n_cols) + A.eps / scale / scale);
+    /* sqrt(mean + eps) = sqrt(mean * scale^2 + eps * scale^2) / scale */
+    float root = sqrt(sum / float(A.n_cols) + A.eps * scale * scale);
     for (uint c = THREAD; c < A.n_cols; c += THREADS) {
-        float v = PF32(x).v[c] / scale / root;
+        /* precise: of scale / root taken first nothing may be left. */
+        precise float v = PF32(x).v[c] * scale;
+        v /= root;
         if (!absent(A.weight.at)) v *= load(A.weight.at, c, A.weight.dtype);
         if (!absent(A.gate.at)) v *= sigmoid(PF32(gate).v[c]);
         PF32(out_row).v[c] = v;

@@ -124,14 +124,14 @@ uvec2 sum_parts(uint what, bool known) {
     barrier();
     for (uint at = 0u; !known && at < A.vocab; at += LOADS * ROUND) {
         uint first = at + THREAD * 4u;
-        uvec2 sum = uvec2(0u);
         load_round(first);
-        for (uint i = 0u; i < LOADS * 4u; i++) {
-            uint id = loaded_id(first, i);
-            if (id < A.vocab) sum = plus(sum, weight(what, loaded_logit(i), id));
-            if (i % 4u < 3u) continue;
-            add_to_part(min((at + i / 4u * ROUND) / A.part_size, A.n_parts - 1u), sum);
-            sum = uvec2(0u);
+        for (uint l = 0u; l < LOADS; l++) {
+            uvec2 sum = uvec2(0u);
+            for (uint i = 4u * l; i < 4u * l + 4u; i++) {
+                uint id = loaded_id(first, i);
+                if (id < A.vocab) sum = plus(sum, weight(what, loaded_logit(i), id));
+            }
+            add_to_part(min((at + l * ROUND) / A.part_size, A.n_parts - 1u), sum);
         }
     }
     barrier();
