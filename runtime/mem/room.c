@@ -169,12 +169,26 @@ bool eb_manager_make_room(struct eb_manager *m, uint32_t n) {
     return false;
 }
 
+static void warn_once(struct eb_manager *m) {
+    if (m->warned_useless) return;
+    m->warned_useless = true;
+    eb_log(m->options.log, EBRO_LOG_WARN,
+           "no room for a snapshot of %llu bytes beside the live sequences (%llu bytes allowed in "
+           "all): such prompts will be read again",
+           (unsigned long long)(m->layout.slot_blocks * m->blocks.block_bytes),
+           (unsigned long long)(m->blocks.limit * m->blocks.block_bytes));
+}
+
 bool eb_manager_make_slot(struct eb_manager *m, uint32_t position, struct eb_slot **out) {
     uint32_t n = m->layout.slot_blocks;
     while (eb_blocks_available(&m->blocks) < n) {
         struct eb_node *node = m->policy.call->victim(&m->policy, frees, NULL);
-        if (node == NULL || !m->policy.call->admit_snapshot(&m->policy, node, position))
+        if (node == NULL) {
+            warn_once(m);
             return false;
+        }
+        /* No lack of memory: what is kept is worth more. */
+        if (!m->policy.call->admit_snapshot(&m->policy, node, position)) return false;
         give_up(m, node);
     }
     return eb_blocks_reserve(&m->blocks, n, NULL) == EBRO_OK &&

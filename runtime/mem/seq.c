@@ -264,17 +264,6 @@ int32_t eb_seq_push(struct eb_seq *s, const int32_t *ids, uint32_t n, uint32_t n
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
-static void warn_once(struct eb_manager *m) {
-    m->stats.snapshots_refused++;
-    if (m->warned_useless) return;
-    m->warned_useless = true;
-    eb_log(m->options.log, EBRO_LOG_WARN,
-           "no room for a snapshot of %llu bytes beside the live sequences (%llu bytes allowed in "
-           "all): such prompts will be read again",
-           (unsigned long long)(m->layout.slot_blocks * m->blocks.block_bytes),
-           (unsigned long long)(m->blocks.limit * m->blocks.block_bytes));
-}
-
 static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
     struct eb_manager *m = s->manager;
     uint32_t end = step->first + step->n;
@@ -283,7 +272,7 @@ static void add_emits(struct eb_seq *s, struct eb_seq_step *step) {
         struct eb_slot *slot = NULL;
         if (step->n_emits == EB_MAX_EMITS) break;
         if (!eb_manager_make_slot(m, w.position, &slot)) {
-            warn_once(m);
+            m->stats.snapshots_refused++;
             continue;
         }
         slot->position = w.position;

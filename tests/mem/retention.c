@@ -231,6 +231,29 @@ static void hd13_useless_warns_once(void **state) {
     close_world(&w);
 }
 
+/* Where what is kept is worth more than a snapshot, it is refused without a warning: memory is not
+ * what lacks. */
+static void worth_less_is_no_warning(void **state) {
+    (void)state;
+    struct world w = {0};
+    struct eb_layout l = wide_layout();
+    /* Two prompts of two pages, each with a snapshot; then a step of a page and a state, and no
+     * room for a state more. */
+    open_world(&w, &l,
+               &(struct eb_manager_options){.budget_bytes = (3 * SLOT + 8) * l.block_bytes,
+                                            .keep = EB_KEEP_PROMPT_END,
+                                            .policy = EB_POLICY_COST,
+                                            .token_cost = 1.0});
+    int32_t ids[MOST];
+    ask(&w, ids, spell(ids, 0, 1, 2 * CHUNK), 0, 0);
+    ask(&w, ids, spell(ids, 0, 2, 2 * CHUNK - 100), 0, 0);
+    assert_int_equal(stats_of(&w).snapshots_refused, 0);
+    ask(&w, ids, spell(ids, 0, 3, 20), 0, 0);
+    assert_int_equal(stats_of(&w).snapshots_refused, 1);
+    assert_int_equal(w.n_warnings, 0);
+    close_world(&w);
+}
+
 /* ---- chats ---------------------------------------------------------------------------------- */
 
 enum { N_CHATS = 8, N_TURNS = 10, N_ROUNDS = 12, USER = 90, REPLY = 30 };
@@ -494,11 +517,16 @@ static void hd12_a_thousand_cycles(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hd10_where_to_resume),    cmocka_unit_test(hd11_one_after_another),
-        cmocka_unit_test(hd11_all_at_once),        cmocka_unit_test(hd11_off_keeps_nothing),
-        cmocka_unit_test(hd12_a_thousand_cycles),  cmocka_unit_test(hd13_junctions),
-        cmocka_unit_test(hd13_one_offs_between),   cmocka_unit_test(hd13_interval),
-        cmocka_unit_test(hd13_useless_warns_once), cmocka_unit_test(chats_in_turn)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hd10_where_to_resume),
+                                       cmocka_unit_test(hd11_one_after_another),
+                                       cmocka_unit_test(hd11_all_at_once),
+                                       cmocka_unit_test(hd11_off_keeps_nothing),
+                                       cmocka_unit_test(hd12_a_thousand_cycles),
+                                       cmocka_unit_test(hd13_junctions),
+                                       cmocka_unit_test(hd13_one_offs_between),
+                                       cmocka_unit_test(hd13_interval),
+                                       cmocka_unit_test(hd13_useless_warns_once),
+                                       cmocka_unit_test(worth_less_is_no_warning),
+                                       cmocka_unit_test(chats_in_turn)};
     return cmocka_run_group_tests_name("mem/retention", tests, NULL, NULL);
 }
