@@ -4,6 +4,7 @@
 #include "backends/vulkan/kernels.h"
 #include "backends/vulkan/matrix.h"
 #include "backends/vulkan/probe.h"
+#include "backends/vulkan/statistics.h"
 #include "backends/vulkan/stream.h"
 
 /* ---- errors and host memory ------------------------------------------------------------- */
@@ -147,7 +148,7 @@ static void fill_caps(ebro_dev *dev, const struct properties *p, uint64_t bits) 
 /* What dev->caps says is used is turned on. */
 static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error *err) {
     const float priority = 1.0f;
-    const char *extensions[4];
+    const char *extensions[8];
     uint32_t n_extensions = 0;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                            .queueFamilyIndex = dev->family,
@@ -162,6 +163,13 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     wanted.subgroup_size.computeFullSubgroups = with_subgroup_size;
     if (with_subgroup_size)
         extensions[n_extensions++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR statistics =
+        vk_statistics_feature(wanted.all.pNext);
+    dev->with_statistics = vk_statistics_wanted(dev);
+    if (dev->with_statistics) {
+        wanted.all.pNext = &statistics;
+        extensions[n_extensions++] = VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME;
+    }
     struct vk_matrix_features matrix;
     vk_matrix_chain(&matrix, &wanted.all);
     bool with_matrix = (dev->caps.bits & EBRO_CAP_MATRIX) != 0;

@@ -2,6 +2,7 @@
 #include "backends/vulkan/kernels.h"
 
 #include "backends/vulkan/cache.h"
+#include "backends/vulkan/statistics.h"
 
 #include <stdio.h>
 
@@ -157,6 +158,7 @@ static VkResult create_pipeline(ebro_dev *dev, const struct vk_launch *l, VkShad
     bool sized = (dev->variants[l->kernel]->needs & EBRO_CAP_SUBGROUP) != 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .flags = vk_statistics_flags(dev),
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .pNext = sized ? &subgroup : NULL,
                   .flags = sized ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0u,
@@ -194,6 +196,7 @@ static int32_t add_pipeline(ebro_dev *dev, const struct vk_launch *l, struct vk_
     p->threads = l->threads;
     p->n_specs = l->n_specs;
     memcpy(p->specs, l->specs, sizeof p->specs);
+    vk_statistics_log(dev, l, p->pipeline);
     uint32_t h = hash_of(l);
     p->next = dev->pipelines[h];
     dev->pipelines[h] = p;

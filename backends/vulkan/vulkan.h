@@ -6,6 +6,7 @@
  *   memory.c   allocations: each one buffer with an address
  *   cache.c    compiled kernels, kept in a file
  *   kernels.c  kernels.def: the ladder, pipelines on first use
+ *   statistics.c  what the driver's compiler says of them
  *   hazard.c   which launches must wait for which
  *   launch.c   what ops call: arguments, accesses, launches
  *   stream.c   recording, submitting, waiting
@@ -78,6 +79,7 @@ struct ebro_dev {
     uint64_t max_alloc_bytes;
     ebro_caps caps;
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */
+    bool with_statistics; /* of each pipeline, to the log */
     uint64_t used_bytes;
     const struct vk_variant *variants[VK_N_KERNELS]; /* what the ladder chose */
     uint32_t vendor_id, device_id, driver_version;

@@ -222,7 +222,8 @@ int32_t ebro_runtime_open(const ebro_runtime_options *options, ebro_runtime **ou
                            .user = rt,
                            .realloc = host_realloc,
                            .log = host_log,
-                           .fail = eb_fail};
+                           .fail = eb_fail,
+                           .log_level = rt->log.level};
     st = keep_cache_dir(rt, o.cache_dir, err);
     if (st == EBRO_OK) st = find_modules(rt, o.module_dir, err);
     if (st != EBRO_OK) {

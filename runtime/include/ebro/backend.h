@@ -45,6 +45,9 @@ typedef struct ebro_host {
     int32_t (*fail)(ebro_error *err, int32_t status, const char *fmt, ...);
     /* As ebro_runtime_options.cache_dir; NULL: nothing is kept. */
     const char *cache_dir;
+    /* What the log takes: messages above this level are dropped, so that a backend need not do what
+     * only they would tell. */
+    int32_t log_level;
 } ebro_host;
 
 /* ---- capabilities ----------------------------------------------------------------------- */
