@@ -166,7 +166,7 @@ What is the code for Mira?
 /stats
 " --memory 4
 answers "a message that memory is too small for is dropped, and the program lives" $'1938\n4821'
-grep -q '^ebro: --memory 4 (MiB) is too little: .* needs [0-9]* .*: of the [0-9]* allowed' "$err" &&
+grep -q '^ebro: --memory 4 (MiB) is too little: .* needs [0-9]* bytes of cache .*[0-9] .*allowed' "$err" &&
     grep -q '^(the message is dropped; /undo or /clear makes room' "$err" &&
     grep -q '^(4 messages, ' "$err" && grep -q '^(memory: [0-9.]* MiB for this .*; 4.0 MiB allowed)' "$err"
 result $? "with the needed and the allowed bytes"
