@@ -24,6 +24,7 @@ struct batch {
     struct eb_step step;
     uint32_t n_emits;
     bool in_place; /* a step that is cut short cannot leave states half written */
+    bool prompt_waits;
     int32_t short_of_memory;
     ebro_error why;
 };
@@ -68,8 +69,21 @@ static int32_t add_prompts(struct batch *b, ebro_error *err) {
         if (n < 2) continue;
         if (room == 0 || b->e->max_emits - b->n_emits < EB_MAX_EMITS) break;
         n = eb_experts_limit(s, n < room ? n : room);
+        uint32_t n_parts = b->step.n_parts;
         st = add(b, s, eb_seq_fit(s->mem, n), err);
+        b->prompt_waits = b->prompt_waits || b->step.n_parts == n_parts;
     }
+    return st;
+}
+
+/* Single tokens first; but where they took the memory of the second state from a prompt, the prompt
+ * has its turn alone, or it would wait for as long as others generate. */
+static int32_t choose(struct batch *b, ebro_error *err) {
+    bool prompts_first = b->e->prompt_waits;
+    int32_t st = prompts_first ? EBRO_OK : add_decoding(b, err);
+    if (st == EBRO_OK) st = add_prompts(b, err);
+    if (st == EBRO_OK && prompts_first && b->step.n_parts == 0) st = add_decoding(b, err);
+    b->e->prompt_waits = b->prompt_waits && !prompts_first;
     return st;
 }
 
@@ -220,15 +234,28 @@ static int32_t settle(struct batch *b, ebro_error *err) {
     return first;
 }
 
-/* The step came to nothing. A cancelled one has written spare states alone, and cache rows that the
- * next one writes again (a step in place is cancelled before it begins or not at all); after any
- * other end nobody knows what was written. */
+/* A state that was perhaps written half-way: back to the nearest snapshot, to evaluate what follows
+ * once more. False where there is no room for that. */
+static bool mend(struct ebro_seq *s) {
+    struct eb_seq *m = s->mem;
+    if (m->state == NULL || m->state->written) return true;
+    if (eb_seq_cut(m, m->n_tokens, NULL) != EBRO_OK) return false;
+    s->logits_rows = m->n_done > s->logits_from ? m->n_done - s->logits_from : 0;
+    return true;
+}
+
+/* The step came to nothing. One that was cancelled, or for which a device or the host had too
+ * little memory, can be tried again: it has written spare states, and cache rows that the next one
+ * writes again; one in place is cancelled before it begins or not at all. After any other end, or
+ * where the device cannot be waited for, nobody knows what was written, or it would end so again.
+ */
 static int32_t undo(struct batch *b, int32_t st, ebro_error *err) {
-    bool again = st == EBRO_CANCELLED && eb_stream_sync(&b->e->stream, NULL) == EBRO_OK;
+    bool again = st == EBRO_CANCELLED || st == EBRO_NOMEM_DEVICE || st == EBRO_NOMEM_HOST;
+    if (again) again = eb_stream_sync(&b->e->stream, NULL) == EBRO_OK;
     for (uint32_t i = 0; i < b->step.n_parts; i++) {
         struct eb_part *p = &b->step.parts[i];
-        if (!again) p->seq->failed = st;
-        int32_t end = give_back(p, !again, st, i == 0 ? err : NULL);
+        int32_t end = give_back(p, st != EBRO_CANCELLED, st, i == 0 ? err : NULL);
+        if (!again || !mend(p->seq)) p->seq->failed = st;
         if (i == 0) st = end;
     }
     return st;
@@ -244,8 +271,7 @@ static int32_t check_none_waits(const struct ebro_engine *e, ebro_error *err) {
 }
 
 static int32_t run_batch(struct batch *b, ebro_error *err) {
-    int32_t st = add_decoding(b, err);
-    if (st == EBRO_OK) st = add_prompts(b, err);
+    int32_t st = choose(b, err);
     if (st != EBRO_OK) {
         for (uint32_t i = 0; i < b->step.n_parts; i++)
             eb_seq_abort(b->step.parts[i].seq->mem, &b->step.parts[i].mem, false);

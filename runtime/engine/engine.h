@@ -94,6 +94,7 @@ struct ebro_engine {
     struct eb_sampler sampler;
     struct ebro_seq *seqs, *last_seq; /* in the order in which they wait for their turn */
     uint32_t n_seqs;
+    bool prompt_waits; /* the last step left one out for want of memory */
 };
 
 /* Rows of a step that the token mixers treat alike: first one row of each decoding sequence, then
@@ -146,8 +147,10 @@ ebro_span eb_block_span(const struct ebro_engine *e, uint32_t block);
 
 /* sequence.c. It has had its turn: the others come first in the next step. */
 void eb_seq_to_back(struct ebro_seq *s);
-/* A public sequence around `mem`, which it owns from now on, also on failure. */
-int32_t eb_seq_wrap(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, ebro_error *err);
+/* An empty public sequence with all that one needs; then, which cannot fail, it gets tokens, pages
+ * and state in place of its own empty ones. */
+int32_t eb_seq_prepare(struct ebro_engine *e, ebro_seq **out, ebro_error *err);
+void eb_seq_adopt(struct ebro_seq *s, struct eb_seq *mem);
 /* INVALID where there can be no more sequences. */
 int32_t eb_engine_check_count(const struct ebro_engine *e, ebro_error *err);
 /* EBRO_OK where the sequence can be used; where the logits of its last token are there.

@@ -285,17 +285,14 @@ static void tell_converted(const struct inflow *in) {
 }
 
 /* All is there and good. */
-static int32_t adopt(struct inflow *in, ebro_seq **out, ebro_error *err) {
-    struct eb_seq *mem = in->mem;
+static void adopt(struct inflow *in, ebro_seq *s) {
+    eb_seq_adopt(s, in->mem);
+    eb_seq_restored(in->mem);
     in->mem = NULL;
-    int32_t st = eb_seq_wrap(in->e, mem, out, err);
-    if (st != EBRO_OK) return st;
-    eb_seq_restored(mem);
-    (*out)->application = in->application;
-    (*out)->application_bytes = (size_t)in->sizes.bytes[EB_STORE_APPLICATION];
+    s->application = in->application;
+    s->application_bytes = (size_t)in->sizes.bytes[EB_STORE_APPLICATION];
     in->application = NULL;
     tell_converted(in);
-    return EBRO_OK;
 }
 
 /* Nothing may follow. */
@@ -311,12 +308,15 @@ static int32_t check_end(ebro_read_fn read, void *user, ebro_error *err) {
 static int32_t import(struct ebro_engine *e, ebro_read_fn read, void *user, bool to_end,
                       ebro_seq **out, ebro_transfer *transfer, ebro_error *err) {
     struct inflow in = {.e = e};
+    ebro_seq *seq = NULL;
     int32_t st = eb_engine_check_count(e, err);
     if (st == EBRO_OK && e->expert_choices) {
         st = eb_fail(err, EBRO_INVALID,
                      "the engine keeps expert choices (expert_choices), and a stored sequence has "
                      "none");
     }
+    /* Nothing that can fail is left for when others have given up their memory. */
+    if (st == EBRO_OK) st = eb_seq_prepare(e, &seq, err);
     if (st != EBRO_OK) return st;
     st = eb_store_open_read(&in.store, read, user, err);
     if (st == EBRO_OK) st = get_all(&in, err);
@@ -324,9 +324,14 @@ static int32_t import(struct ebro_engine *e, ebro_read_fn read, void *user, bool
     if (st == EBRO_OK && in.mem == NULL) st = move_in(&in, err);
     int32_t synced = eb_stream_sync(&e->stream, st == EBRO_OK ? err : NULL);
     if (st == EBRO_OK) st = synced;
-    if (st == EBRO_OK) st = adopt(&in, out, err);
-    if (st == EBRO_OK) eb_session_account(e, &in.id, &in.sizes, &in.store, transfer);
-    eb_seq_close(&in.mem);
+    if (st == EBRO_OK) {
+        adopt(&in, seq);
+        eb_session_account(e, &in.id, &in.sizes, &in.store, transfer);
+        *out = seq;
+    } else {
+        eb_seq_close(&in.mem);
+        ebro_seq_destroy(&seq);
+    }
     release(&in);
     return st;
 }

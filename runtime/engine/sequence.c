@@ -32,18 +32,14 @@ void eb_seq_to_back(struct ebro_seq *s) {
     link_last(s->engine, s);
 }
 
-/* A sequence around `mem`, which it owns from now on, also on failure. NULL: an empty one. */
-static int32_t make(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, ebro_error *err) {
+/* An empty one. */
+static int32_t make(struct ebro_engine *e, ebro_seq **out, ebro_error *err) {
     struct ebro_seq *s = eb_calloc(&e->alloc, 1, sizeof *s, err);
-    if (s == NULL) {
-        eb_seq_close(&mem);
-        return EBRO_NOMEM_HOST;
-    }
+    if (s == NULL) return EBRO_NOMEM_HOST;
     s->engine = e;
-    s->mem = mem;
     link_last(e, s);
     e->n_seqs++;
-    int32_t st = mem != NULL ? EBRO_OK : eb_seq_open(&e->mem, &s->mem, err);
+    int32_t st = eb_seq_open(&e->mem, &s->mem, err);
     if (st == EBRO_OK && e->expert_choices) st = eb_experts_open(e, s, err);
     if (st != EBRO_OK) {
         ebro_seq_destroy(&s);
@@ -67,7 +63,7 @@ int32_t ebro_seq_create(ebro_engine *engine, ebro_seq **out, ebro_error *err) {
     }
     *out = NULL;
     int32_t st = eb_engine_check_count(engine, err);
-    return st == EBRO_OK ? make(engine, NULL, out, err) : st;
+    return st == EBRO_OK ? make(engine, out, err) : st;
 }
 
 void ebro_seq_destroy(ebro_seq **seq) {
@@ -177,15 +173,18 @@ static void log_reuse(const struct ebro_seq *s) {
            eb_miss_text(r->miss));
 }
 
-int32_t eb_seq_wrap(struct ebro_engine *e, struct eb_seq *mem, ebro_seq **out, ebro_error *err) {
-    int32_t st = make(e, mem, out, err);
+int32_t eb_seq_prepare(struct ebro_engine *e, ebro_seq **out, ebro_error *err) {
+    int32_t st = make(e, out, err);
     if (st != EBRO_OK) return st;
     /* Tokens may be pending: the logits of the last one will be wanted. */
-    if ((st = reserve_last_logits(*out, err)) != EBRO_OK)
-        ebro_seq_destroy(out);
-    else
-        (*out)->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
+    if ((st = reserve_last_logits(*out, err)) != EBRO_OK) ebro_seq_destroy(out);
     return st;
+}
+
+void eb_seq_adopt(struct ebro_seq *s, struct eb_seq *mem) {
+    eb_seq_close(&s->mem);
+    s->mem = mem;
+    s->logits_from = mem->n_tokens > 0 ? mem->n_tokens - 1 : 0;
 }
 
 int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, uint32_t n_logits,
@@ -215,9 +214,14 @@ int32_t ebro_seq_fork(ebro_seq *seq, ebro_seq **out, ebro_error *err) {
     *out = NULL;
     int32_t st = eb_seq_check(seq, err);
     if (st == EBRO_OK) st = eb_engine_check_count(seq->engine, err);
+    if (st == EBRO_OK) st = eb_seq_prepare(seq->engine, out, err);
+    if (st != EBRO_OK) return st;
     struct eb_seq *mem = NULL;
-    if (st == EBRO_OK) st = eb_seq_copy(seq->mem, &mem, err);
-    return st == EBRO_OK ? eb_seq_wrap(seq->engine, mem, out, err) : st;
+    if ((st = eb_seq_copy(seq->mem, &mem, err)) == EBRO_OK)
+        eb_seq_adopt(*out, mem);
+    else
+        ebro_seq_destroy(out);
+    return st;
 }
 
 int32_t ebro_seq_rewind(ebro_seq *seq, uint32_t n_tokens, ebro_error *err) {

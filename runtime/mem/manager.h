@@ -181,8 +181,8 @@ int32_t eb_seq_wish(struct eb_seq *s, uint32_t position, ebro_error *err);
 int32_t eb_seq_begin(struct eb_seq *s, uint32_t n, bool in_place, struct eb_seq_step *step,
                      ebro_error *err);
 void eb_seq_commit(struct eb_seq *s, struct eb_seq_step *step);
-/* touched: the device may have begun. A step in place then leaves a sequence that can only be
- * closed or cut. */
+/* As before begin. touched: the device may have begun. A step in place then leaves a sequence that
+ * can only be closed or cut. */
 void eb_seq_abort(struct eb_seq *s, struct eb_seq_step *step, bool touched);
 
 /* n, or fewer: as many rows as one step can take with all the snapshots asked for within them. */
@@ -192,7 +192,8 @@ uint32_t eb_seq_fit(const struct eb_seq *s, uint32_t n);
  * what both have pending. */
 int32_t eb_seq_copy(struct eb_seq *s, struct eb_seq **out, ebro_error *err);
 /* Cuts the sequence down to `position` tokens. Those after the deepest snapshot at or below it are
- * pending again: NOMEM_DEVICE where there is no room for them; nothing has changed then. */
+ * pending again: NOMEM_DEVICE where there is no room for them; nothing has changed then. One that
+ * was aborted half-way is whole again, cut to any length, its own n_tokens too. */
 int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err);
 
 /* A sequence that was evaluated elsewhere: n_tokens tokens, the first n_done of which need pages

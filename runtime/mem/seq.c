@@ -477,13 +477,15 @@ int32_t eb_seq_cut(struct eb_seq *s, uint32_t position, ebro_error *err) {
         return eb_fail(err, EBRO_INVALID, "going back to %u tokens: the sequence holds %u",
                        position, s->n_tokens);
     }
-    if (position >= s->n_done) {
+    bool whole = s->state == NULL || s->state->written;
+    if (position >= s->n_done && whole) {
         s->n_tokens = position;
         drop_wishes_after(s, position);
         eb_seq_account(s);
         return EBRO_OK;
     }
-    struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, position, position);
+    uint32_t most = position < s->n_done ? position : s->n_done;
+    struct eb_match match = eb_prefix_match(&m->prefix, s->tokens, most, most);
     struct eb_node *node = match.snapshot;
     struct place from = move_to(s, node == NULL ? NULL : node->snapshot, position);
     uint32_t first = s->n_pages;

@@ -119,7 +119,7 @@ static int32_t append(struct bench *b, ebro_error *err) {
     return st;
 }
 
-/* A step that fails takes its sequence with it, so each has one of its own. */
+/* A step that fails leaves its sequence as it was. */
 static int32_t fresh_step(struct bench *b, ebro_error *err) {
     const size_t fail_at = b->host.fail_at;
     b->host.fail_at = SIZE_MAX;
@@ -129,7 +129,9 @@ static int32_t fresh_step(struct bench *b, ebro_error *err) {
     b->host.fail_at = fail_at;
     int32_t st = ebro_engine_step(b->engine, err);
     if (st != EBRO_OK) {
+        assert_int_equal(ebro_seq_status(b->seq), EBRO_OK);
         assert_int_equal(ebro_seq_length(b->seq), 0);
+        assert_int_equal(ebro_seq_pending(b->seq), N_PROMPT);
         seq_destroy(b);
     }
     return st;

@@ -328,11 +328,13 @@ static int32_t make_evaluated(struct mem_bench *t, const int32_t *ids, uint32_t 
     struct ebro_engine *e = t->s.engine;
     struct eb_seq *m = NULL;
     ebro_seq_destroy(&t->s.seq);
-    int32_t st = eb_seq_restore(&e->mem, ids, n, n, &m, err);
+    int32_t st = eb_seq_prepare(e, &t->s.seq, err);
+    if (st == EBRO_OK) st = eb_seq_restore(&e->mem, ids, n, n, &m, err);
     if (st == EBRO_OK && (st = fill_blocks(t, m, err)) != EBRO_OK) eb_seq_close(&m);
-    if (st == EBRO_OK) st = eb_seq_wrap(e, m, &t->s.seq, err);
-    if (st == EBRO_OK) eb_seq_restored(m);
-    return st;
+    if (st != EBRO_OK) return st;
+    eb_seq_adopt(t->s.seq, m);
+    eb_seq_restored(m);
+    return EBRO_OK;
 }
 
 static int make_sequence(struct mem_bench *t) {

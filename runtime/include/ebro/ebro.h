@@ -414,11 +414,15 @@ EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, ui
                                  ebro_error *err);
 /* Evaluates one step: at most n_chunk queued tokens, of all sequences together: first one for each
  * sequence that has one left, then more of the others in turn. Nothing queued: does nothing;
- * INVALID where only sequences that failed have tokens queued. After an error other than
- * EBRO_CANCELLED and EBRO_NOMEM_DEVICE the sequence that it names (the first of several) is
- * unusable and must be destroyed: ebro_seq_status tells which ones; the others have gone on. A
- * sequence for which memory is short waits while others can go on; when none can, the step is
- * EBRO_NOMEM_DEVICE and has changed nothing. */
+ * INVALID where only sequences that failed have tokens queued. A sequence for whose second state
+ * memory is short waits while others go on, and comes first in the next step.
+ * EBRO_CANCELLED, EBRO_NOMEM_DEVICE and EBRO_NOMEM_HOST leave all sequences as before the step, to
+ * be tried again. Of a step that a device could not finish for want of memory, and that changed
+ * states in place (single tokens, or an engine without a progress callback), tokens since the
+ * nearest snapshot are queued again. After any other error the sequence that it names (the first of
+ * several) is unusable and must be destroyed: ebro_seq_status tells which ones; the others have
+ * gone on. So it is where a device that is short of memory does not even finish what it had begun,
+ * or where memory_bytes has no room to evaluate those tokens again. */
 EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
 /* EBRO_OK, or the status of the step that made the sequence unusable. */
 EBRO_API int32_t ebro_seq_status(const ebro_seq *seq);
