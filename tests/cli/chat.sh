@@ -104,8 +104,14 @@ chat "$facts
 /save $work/talk.json
 " --system "Answer briefly."
 [ $rc -eq 0 ] && grep -q '"role": "system"' "$work/talk.json" &&
-    grep -q '"content": "1938"' "$work/talk.json" && ! compgen -G "$work/talk.json.*" >/dev/null
+    grep -q '"content": "1938"' "$work/talk.json" && ! compgen -G "$work/.ebro-*" >/dev/null
 result $? "save"
+long=$work/$(printf 'x%.0s' $(seq 255))
+chat "$facts
+/save $long
+"
+[ $rc -eq 0 ] && grep -q '"content": "1938"' "$long" && ! compgen -G "$work/.ebro-*" >/dev/null
+result $? "save under the longest name"
 chat "/load $work/talk.json
 What is the code for Mira?
 /save $work/more.json

@@ -7,18 +7,32 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file of a new name beside `path`, "PATH.tmp-PID-TRY". */
+/* Locked, as what the library saves is, so that it does not take the file for one that a killed
+ * process has left. -1 with EEXIST: it just did, or there is one of that name. */
+static int open_locked(const char *name) {
+    struct stat here, there;
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return -1;
+    bool lost = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!lost && fstat(fd, &here) == 0 && stat(name, &there) == 0 && here.st_ino == there.st_ino)
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
+/* A file of a new name beside `path`, as the library gives it, too: ".ebro-save-PID-TRY". It is no
+ * longer for a long `path`. */
 static FILE *open_beside(const char *path, char *name, size_t name_bytes) {
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path) + 1 : 0;
     for (int attempt = 0; attempt < 100; attempt++) {
-        int w = snprintf(name, name_bytes, "%s.tmp-%ld-%d", path, (long)getpid(), attempt);
-        if (w < 0 || (size_t)w >= name_bytes) {
-            errno = ENAMETOOLONG;
-            return NULL;
-        }
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        snprintf(name, name_bytes, "%.*s.ebro-save-%ld-%d", folder, path, (long)getpid(), attempt);
+        int fd = open_locked(name);
         if (fd < 0 && errno == EEXIST) continue;
         if (fd < 0) return NULL;
         FILE *f = fdopen(fd, "wb");
@@ -78,16 +92,15 @@ bool eb_file_write(const char *path, bool (*write)(FILE *f, const void *user), c
     }
     if (!f) goto out;
     ok = write(f, user) && fflush(f) == 0 && (direct || fsync(fileno(f)) == 0);
+    /* before it is closed, which unlocks it; after the sync closing can find nothing more */
+    if (ok && !direct) ok = rename(name, target) == 0;
     int error = errno;
-    if (fclose(f) != 0 && ok) {
+    if (fclose(f) != 0 && ok && direct) {
         ok = false;
         error = errno;
     }
     errno = error;
-    if (ok && !direct) {
-        ok = rename(name, target) == 0;
-        if (ok) sync_folder(target);
-    }
+    if (ok && !direct) sync_folder(target);
     if (!ok && !direct) {
         error = errno;
         unlink(name);

@@ -152,6 +152,10 @@ int eb_saved_save(struct eb_saved *f, const struct eb_session *s,
     options.application_bytes = messages ? strlen(messages) : 0;
     int32_t st = ebro_seq_save(s->seq, f->path, &options, NULL, &err);
     free(messages);
+    if (st == EBRO_INVALID) {
+        eb_complain("--session: %s", err.text);
+        return EB_EXIT_USAGE;
+    }
     if (st != EBRO_OK) return complain(s, f->path, &err);
     hold(f);
     return EB_EXIT_OK;
