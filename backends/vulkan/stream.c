@@ -78,7 +78,9 @@ static int32_t open_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) {
         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
         .commandBufferCount = 1};
     r = dev->api.AllocateCommandBuffers(dev->device, &info, &b->recorder.commands);
-    return r == VK_SUCCESS ? EBRO_OK : vk_fail(dev, r, "allocating a command buffer", err);
+    if (r != VK_SUCCESS) return vk_fail(dev, r, "allocating a command buffer", err);
+    /* Now, so that no launch fails for want of it. */
+    return vk_mem_alloc(dev, VK_ARGS_BYTES, EBRO_MEM_UPLOAD, &b->recorder.args.mem, err);
 }
 
 static void close_batch(ebro_stream *s, struct vk_batch *b) {
