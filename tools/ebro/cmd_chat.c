@@ -176,7 +176,7 @@ static int read_message(struct chat *c, size_t before, bool *whole) {
  * to end: as long as there is a sequence. */
 static int survive(const struct chat *c, int code, const char *what) {
     if (code != EB_EXIT_MEMORY || !c->s.seq) return code;
-    note(c, "%s; /undo or /clear makes room, and so does a larger --memory or a smaller -c", what);
+    note(c, "%s; /undo or /clear makes room, and so may a larger --memory", what);
     return EB_EXIT_OK;
 }
 
