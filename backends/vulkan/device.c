@@ -95,8 +95,8 @@ static void read_properties(ebro_dev *dev, struct properties *p, bool with_subgr
     dev->api.GetPhysicalDeviceProperties2(dev->physical, &p->all);
 }
 
-/* Subgroup operations are used where they are all there and where their size can be demanded: a
- * size that is only assumed has given silently wrong results elsewhere. */
+/* Subgroup operations are used where they are all there and where their size can be demanded or is
+ * the only one: a size that is only assumed has given silently wrong results elsewhere. */
 static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const struct features *f) {
     const VkSubgroupFeatureFlags needs = VK_SUBGROUP_FEATURE_BASIC_BIT |
                                          VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
@@ -107,8 +107,10 @@ static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const st
         return false;
     if ((p->v11.subgroupSupportedOperations & needs) != needs) return false;
     if ((p->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0) return false;
-    if ((p->subgroup_size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
-        return false;
+    bool only = p->subgroup_size.minSubgroupSize == p->subgroup_size.maxSubgroupSize;
+    dev->demands_size =
+        (p->subgroup_size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+    if (!dev->demands_size && !only) return false;
     if (size < p->subgroup_size.minSubgroupSize || size > p->subgroup_size.maxSubgroupSize)
         return false;
     if (size < 4 || size > 128 || (size & (size - 1)) != 0) return false;

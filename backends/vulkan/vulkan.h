@@ -75,6 +75,7 @@ struct ebro_dev {
     bool is_shared;          /* host and device share their memory */
     uint32_t timestamp_bits; /* of the queue; 0: it has no clock */
     uint32_t subgroup;       /* the size that pipelines get */
+    bool demands_size;       /* of subgroups, in each pipeline; else there is only that one */
     uint32_t max_subgroups;  /* of a workgroup whose subgroups have that size; 0: any number */
     uint64_t max_alloc_bytes;
     ebro_caps caps;
