@@ -174,17 +174,22 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     }
     struct vk_matrix_features matrix;
     vk_matrix_chain(&matrix, &wanted.all);
-    bool with_matrix = (dev->caps.bits & EBRO_CAP_MATRIX) != 0;
-    if (with_matrix) {
+    const void *first = &wanted.all;
+    if (vk_has_caps(dev, EBRO_CAP_MATRIX)) {
         wanted.v12.vulkanMemoryModel = VK_TRUE;
+        wanted.v12.shaderFloat16 = vk_has_caps(dev, EBRO_CAP_F16);
         matrix.matrix.cooperativeMatrix = VK_TRUE;
+        first = &matrix.matrix;
+        extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    }
+    if (vk_has_caps(dev, EBRO_CAP_MATRIX | EBRO_CAP_BF16)) {
         matrix.bf16.shaderBFloat16Type = VK_TRUE;
         matrix.bf16.shaderBFloat16CooperativeMatrix = VK_TRUE;
-        extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+        first = &matrix.bf16;
         extensions[n_extensions++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                     .pNext = with_matrix ? (void *)&matrix.bf16 : &wanted.all,
+                                     .pNext = first,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = n_extensions,
@@ -248,7 +253,7 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     bool subgroups = usable_subgroups(dev, &p, &f);
     uint64_t bits = EBRO_CAP_GRAPHS;
     if (subgroups) bits |= EBRO_CAP_SUBGROUP;
-    if (subgroups && vk_matrix_usable(dev)) bits |= EBRO_CAP_MATRIX | EBRO_CAP_BF16;
+    if (subgroups) bits |= vk_matrix_caps(dev);
     fill_caps(dev, &p, bits & ~caps_mask);
     st = create_device(dev, subgroups, err);
     if (st == EBRO_OK) st = vk_choose_variants(dev, err);
