@@ -63,7 +63,7 @@ struct vk_variant {
 
 struct vk_pipeline; /* kernels.c */
 
-/* Matrices that a subgroup multiplies, [m][k] times [k][n], and how many sums of a group lie side by
+/* Matrices that a subgroup multiplies, [m][k] times [k][n]; how many sums of a group lie side by
  * side. */
 struct vk_matrix_shape {
     uint32_t m, n, k, outs;
