@@ -253,6 +253,18 @@ tidy() {
     fi
 }
 
+# Every Vulkan kernel, by the compilers of drivers that can pretend their hardware.
+vendors() {
+    local rc=0
+    tools/vendors.sh --sum >"$work/vendors" 2>&1 || rc=$?
+    cat "$work/vendors"
+    case $rc in
+        0) passed=$((passed + 1)) ;;
+        77) skipped=$((skipped + 1)) ;;
+        *) fail "vendors: tools/vendors.sh ended with $rc" ;;
+    esac
+}
+
 # package [--check]
 package() {
     if [ $# -gt 0 ] && [ "$(id -u)" -ne 0 ]; then
@@ -287,6 +299,7 @@ stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard t
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "all tests of devices that a processor imitates" full
+stage 2-2 "Vulkan kernels for AMD and NVIDIA, compiled without hardware" vendors
 stage 2-2 "ten runs with new random inputs" repeated
 stage 2-2 "build and tests with the thread sanitizer" threads
 stage 2-2 "clang-tidy" tidy

@@ -95,8 +95,8 @@ static void read_properties(ebro_dev *dev, struct properties *p, bool with_subgr
     dev->api.GetPhysicalDeviceProperties2(dev->physical, &p->all);
 }
 
-/* Subgroup operations are used where they are all there and where their size can be demanded: a
- * size that is only assumed has given silently wrong results elsewhere. */
+/* Subgroup operations are used where they are all there and where their size can be demanded or is
+ * the only one: a size that is only assumed has given silently wrong results elsewhere. */
 static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const struct features *f) {
     const VkSubgroupFeatureFlags needs = VK_SUBGROUP_FEATURE_BASIC_BIT |
                                          VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
@@ -107,8 +107,10 @@ static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const st
         return false;
     if ((p->v11.subgroupSupportedOperations & needs) != needs) return false;
     if ((p->v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0) return false;
-    if ((p->subgroup_size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
-        return false;
+    bool only = p->subgroup_size.minSubgroupSize == p->subgroup_size.maxSubgroupSize;
+    dev->demands_size =
+        (p->subgroup_size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+    if (!dev->demands_size && !only) return false;
     if (size < p->subgroup_size.minSubgroupSize || size > p->subgroup_size.maxSubgroupSize)
         return false;
     if (size < 4 || size > 128 || (size & (size - 1)) != 0) return false;
@@ -172,17 +174,22 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     }
     struct vk_matrix_features matrix;
     vk_matrix_chain(&matrix, &wanted.all);
-    bool with_matrix = (dev->caps.bits & EBRO_CAP_MATRIX) != 0;
-    if (with_matrix) {
+    const void *first = &wanted.all;
+    if (vk_has_caps(dev, EBRO_CAP_MATRIX)) {
         wanted.v12.vulkanMemoryModel = VK_TRUE;
+        wanted.v12.shaderFloat16 = vk_has_caps(dev, EBRO_CAP_F16);
         matrix.matrix.cooperativeMatrix = VK_TRUE;
+        first = &matrix.matrix;
+        extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    }
+    if (vk_has_caps(dev, EBRO_CAP_MATRIX | EBRO_CAP_BF16)) {
         matrix.bf16.shaderBFloat16Type = VK_TRUE;
         matrix.bf16.shaderBFloat16CooperativeMatrix = VK_TRUE;
-        extensions[n_extensions++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+        first = &matrix.bf16;
         extensions[n_extensions++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                     .pNext = with_matrix ? (void *)&matrix.bf16 : &wanted.all,
+                                     .pNext = first,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = n_extensions,
@@ -246,7 +253,7 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     bool subgroups = usable_subgroups(dev, &p, &f);
     uint64_t bits = EBRO_CAP_GRAPHS;
     if (subgroups) bits |= EBRO_CAP_SUBGROUP;
-    if (subgroups && vk_matrix_usable(dev)) bits |= EBRO_CAP_MATRIX | EBRO_CAP_BF16;
+    if (subgroups) bits |= vk_matrix_caps(dev);
     fill_caps(dev, &p, bits & ~caps_mask);
     st = create_device(dev, subgroups, err);
     if (st == EBRO_OK) st = vk_choose_variants(dev, err);

@@ -160,7 +160,7 @@ static VkResult create_pipeline(ebro_dev *dev, const struct vk_launch *l, VkShad
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .flags = vk_statistics_flags(dev),
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                  .pNext = sized ? &subgroup : NULL,
+                  .pNext = sized && dev->demands_size ? &subgroup : NULL,
                   .flags = sized ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0u,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = module,

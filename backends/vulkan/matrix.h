@@ -1,5 +1,6 @@
-/* matrix.h: whether a device has the matrix units that the matrix rung is made for, and what turns
- * them on: VK_KHR_cooperative_matrix and VK_KHR_shader_bfloat16, which older headers do not know.
+/* matrix.h: whether a device has matrix units that the matrix rung can use, of which type and
+ * shape, and what turns them on: VK_KHR_cooperative_matrix and VK_KHR_shader_bfloat16, which older
+ * headers do not know.
  */
 #ifndef EB_VULKAN_MATRIX_H
 #define EB_VULKAN_MATRIX_H
@@ -14,6 +15,7 @@
 #define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
 #define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_PROPERTIES_KHR \
     ((VkStructureType)1000506002)
+#define VK_COMPONENT_TYPE_FLOAT16_KHR 0
 #define VK_COMPONENT_TYPE_FLOAT32_KHR 1
 #define VK_SCOPE_SUBGROUP_KHR 3
 typedef int32_t VkComponentTypeKHR;
@@ -50,16 +52,21 @@ typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
 } VkPhysicalDeviceShaderBfloat16FeaturesKHR;
 #endif
 
+/* Of shaders/vulkan/product_matrix.glsl. */
 enum {
-    VK_MATRIX_EDGE = 16,           /* of the shape that shaders/vulkan/product_matrix.glsl uses */
-    VK_MATRIX_ROWS = 64,           /* rows of x of one of its groups */
-    VK_MATRIX_OUTS = 128,          /* outputs of it */
-    VK_MATRIX_SUBGROUP = 32,       /* threads of a subgroup */
-    VK_MATRIX_THREADS = 128,       /* of a group */
-    VK_MATRIX_SHARED_BYTES = 20480 /* of a group */
+    VK_MATRIX_ROWS = 4,       /* matrices of sums, one below the other, of one of its groups */
+    VK_MATRIX_OUTS = 8,       /* and side by side; */
+    VK_MATRIX_FEW_OUTS = 2,   /* on a processor, which compiles for longer than it computes */
+    VK_MATRIX_SUBGROUPS = 4,  /* of a group */
+    VK_MATRIX_FIRST_SPEC = 4, /* place of the f16 kernels' shape among their own constants */
+    VK_MATRIX_SPECS = 8,      /* constants of a kernel that has them */
+    VK_BF16_EDGE = 16,        /* M, N and K of the bf16 kernels, */
+    VK_BF16_SUBGROUP = 32,    /* and threads of a subgroup */
+    VK_BF16_SHARED_BYTES = 20480,
+    VK_F16_SHARED_BYTES = VK_BF16_SHARED_BYTES + 4 * 16 * (VK_MATRIX_ROWS + VK_MATRIX_OUTS)
 };
 
-/* Features to turn on; a link of the chain that starts at `bf16`. */
+/* Features to turn on, a chain: bf16, matrix. Without bf16 it starts at matrix. */
 struct vk_matrix_features {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bf16;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
@@ -68,9 +75,15 @@ struct vk_matrix_features {
 /* Zeroed but for what Vulkan wants there, `next` behind it. */
 void vk_matrix_chain(struct vk_matrix_features *f, void *next);
 
-/* Whether extensions, features, shape and limits are all there. Drivers do not catch misuse, some
- * give wrong results without a word: so all of it is asked. dev->limits and dev->subgroup are set.
- */
-bool vk_matrix_usable(const ebro_dev *dev);
+/* EBRO_CAP_MATRIX with EBRO_CAP_BF16, EBRO_CAP_F16 or both, where extensions, features, a shape
+ * that the driver lists and limits are all there for kernels of that type; else 0. Drivers do not
+ * catch misuse, some give wrong results without a word: so all of it is asked. dev->limits and
+ * dev->subgroup are set; sets dev->f16_shape. */
+uint64_t vk_matrix_caps(ebro_dev *dev);
+
+/* Whether all of `bits` (EBRO_CAP_*) are used on this device. */
+static inline bool vk_has_caps(const ebro_dev *dev, uint64_t bits) {
+    return (dev->caps.bits & bits) == bits;
+}
 
 #endif

@@ -52,7 +52,7 @@ static bool same(struct class a, struct class b) {
 /* How a class is computed. */
 struct plan {
     enum vk_kernel one, several; /* for one item, for several */
-    uint32_t threads, specs[4], n_specs;
+    uint32_t threads, specs[VK_MATRIX_SPECS], n_specs;
     uint32_t rows, outs; /* of a group */
 };
 
@@ -67,14 +67,18 @@ static struct plan tile_plan(const ebro_dev *dev, const ebro_linear_args *a, str
                          .outs = VK_TILE_OUTS};
 }
 
-static struct plan matrix_plan(struct class c) {
-    return (struct plan){.one = VK_linear_matrix,
-                         .several = VK_linear_matrix,
-                         .threads = VK_MATRIX_THREADS,
-                         .specs = {(uint32_t)c.dtype, c.aligned},
-                         .n_specs = 2,
-                         .rows = VK_MATRIX_ROWS,
-                         .outs = VK_MATRIX_OUTS};
+static struct plan matrix_plan(const ebro_dev *dev, enum vk_kernel kernel, struct class c) {
+    bool f16 = kernel == VK_linear_matrix_f16;
+    struct vk_matrix_group group = vk_matrix_group(dev, f16);
+    struct plan p = {.one = kernel,
+                     .several = kernel,
+                     .threads = group.threads,
+                     .specs = {(uint32_t)c.dtype, c.aligned},
+                     .n_specs = 2,
+                     .rows = group.rows,
+                     .outs = group.outs};
+    if (f16) p.n_specs = vk_matrix_specs(dev, p.specs);
+    return p;
 }
 
 static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
@@ -104,8 +108,9 @@ static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, stru
 static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
     uint32_t inputs = n_inputs(&a->items[0].w);
     if (a->n_rows <= FEW_ROWS) return row_plan(dev, a, c);
-    if (!c.transposed && vk_on_matrix_units(dev, VK_linear_matrix, c.dtype, inputs))
-        return matrix_plan(c);
+    enum vk_kernel on_matrix =
+        vk_matrix_kernel(dev, VK_linear_matrix, VK_linear_matrix_f16, c.dtype, inputs);
+    if (!c.transposed && on_matrix != VK_N_KERNELS) return matrix_plan(dev, on_matrix, c);
     return tile_plan(dev, a, c);
 }
 

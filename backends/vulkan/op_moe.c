@@ -58,7 +58,9 @@ struct call {
     ebro_stream *s;
     const ebro_moe_experts_args *a;
     struct layout at;
-    bool few, matrix;
+    bool few;
+    enum vk_kernel matrix; /* VK_N_KERNELS: not on matrix units */
+    struct vk_matrix_group group;
     uint32_t block; /* slots of a block of the plan */
 };
 
@@ -105,12 +107,13 @@ static uint64_t shape_round(const struct call *c, const struct round *r, struct 
         l->n_specs = 5;
         *units = c->at.pairs;
     } else {
-        l->kernel = c->matrix ? VK_moe_matrix : VK_moe_tile;
-        l->threads = c->matrix ? (uint32_t)VK_MATRIX_THREADS : vk_threads(dev, VK_TILE_THREADS);
+        bool on_matrix = c->matrix != VK_N_KERNELS;
+        l->kernel = on_matrix ? c->matrix : VK_moe_tile;
+        l->threads = on_matrix ? c->group.threads : vk_threads(dev, VK_TILE_THREADS);
         rows = c->block;
-        outs = c->matrix ? VK_MATRIX_OUTS : VK_TILE_OUTS;
+        outs = on_matrix ? c->group.outs : VK_TILE_OUTS;
         l->specs[3] = r->act;
-        l->n_specs = 4;
+        l->n_specs = c->matrix == VK_moe_matrix_f16 ? vk_matrix_specs(dev, l->specs) : 4;
         *units = most_blocks(a, c->at.pairs, c->block);
     }
     l->specs[2] = rows;
@@ -184,8 +187,10 @@ int32_t vk_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_erro
     c.few = c.at.pairs <= (uint64_t)FEW_PAIRS * a->n_experts;
     uint32_t least = a->in_dim < a->inner_dim ? a->in_dim : a->inner_dim;
     uint64_t average = c.at.pairs / a->n_experts;
-    c.matrix = vk_on_matrix_units(vk_stream_device(s), VK_moe_matrix, a->dtype, least);
-    c.block = c.matrix ? (uint32_t)VK_MATRIX_ROWS : vk_tile_rows(average);
+    c.matrix =
+        vk_matrix_kernel(vk_stream_device(s), VK_moe_matrix, VK_moe_matrix_f16, a->dtype, least);
+    c.group = vk_matrix_group(vk_stream_device(s), c.matrix == VK_moe_matrix_f16);
+    c.block = c.matrix != VK_N_KERNELS ? c.group.rows : vk_tile_rows(average);
     const ebro_span inner = scratch_at(&c, c.at.inner);
     const struct round up = {.n_parts = 2,
                              .x = a->x,

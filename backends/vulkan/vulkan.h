@@ -63,6 +63,12 @@ struct vk_variant {
 
 struct vk_pipeline; /* kernels.c */
 
+/* Matrices that a subgroup multiplies, [m][k] times [k][n]; how many sums of a group lie side by
+ * side. */
+struct vk_matrix_shape {
+    uint32_t m, n, k, outs;
+};
+
 struct ebro_dev {
     const ebro_host *host;
     struct vk_api api;
@@ -75,7 +81,9 @@ struct ebro_dev {
     bool is_shared;          /* host and device share their memory */
     uint32_t timestamp_bits; /* of the queue; 0: it has no clock */
     uint32_t subgroup;       /* the size that pipelines get */
+    bool demands_size;       /* of subgroups, in each pipeline; else there is only that one */
     uint32_t max_subgroups;  /* of a workgroup whose subgroups have that size; 0: any number */
+    struct vk_matrix_shape f16_shape; /* where caps has MATRIX and F16 */
     uint64_t max_alloc_bytes;
     ebro_caps caps;
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */

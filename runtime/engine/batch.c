@@ -252,11 +252,11 @@ static bool mend(struct ebro_seq *s) {
 static int32_t undo(struct batch *b, int32_t st, ebro_error *err) {
     bool again = st == EBRO_CANCELLED || st == EBRO_NOMEM_DEVICE || st == EBRO_NOMEM_HOST;
     if (again) again = eb_stream_sync(&b->e->stream, NULL) == EBRO_OK;
+    for (uint32_t i = 0; i < b->step.n_parts; i++)
+        give_back(&b->step.parts[i], st != EBRO_CANCELLED, st, i == 0 ? err : NULL);
     for (uint32_t i = 0; i < b->step.n_parts; i++) {
-        struct eb_part *p = &b->step.parts[i];
-        int32_t end = give_back(p, st != EBRO_CANCELLED, st, i == 0 ? err : NULL);
-        if (!again || !mend(p->seq)) p->seq->failed = st;
-        if (i == 0) st = end;
+        struct ebro_seq *s = b->step.parts[i].seq;
+        if (!again || !mend(s)) s->failed = st;
     }
     return st;
 }

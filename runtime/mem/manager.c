@@ -204,7 +204,10 @@ void eb_manager_keep(struct eb_manager *m, const struct eb_seq *s, struct eb_slo
 /* Counts every holder anew. */
 static const char *audit_blocks(const struct eb_manager *m, uint32_t *live) {
     const struct eb_blocks *b = &m->blocks;
+    uint64_t owed = 0;
     for (const struct eb_seq *s = m->seqs; s != NULL; s = s->next) {
+        owed += s->owed;
+        if ((s->owed > 0) != (s->n_tokens > s->n_done)) return "a sequence with a wrong account";
         for (uint32_t i = 0; i < s->n_pages; i++) live[s->pages[i]]++;
         for (uint32_t i = 0; s->state != NULL && i < s->state->n_blocks; i++)
             live[s->state->blocks[i]]++;
@@ -215,6 +218,7 @@ static const char *audit_blocks(const struct eb_manager *m, uint32_t *live) {
         if (s->state != NULL && s->state->written && s->state->position != s->n_done)
             return "a state at the wrong position";
     }
+    if (owed != m->owed) return "accounts that do not add up";
     uint32_t n_live = 0, n_kept = 0, n_free = 0;
     for (uint32_t i = 0; i < b->n_made; i++) {
         const struct eb_block *k = &b->blocks[i];

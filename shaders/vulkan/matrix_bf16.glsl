@@ -1,24 +1,11 @@
-/* matrix_bf16.glsl: how product_matrix.glsl puts its tiles into bf16: weights as they are, x split
- * into two: what the first one leaves goes to the second. A product is off by 2^-17 at most, hundreds
- * of times less than with one bf16, for twice the matrix work. No finite x becomes infinite. MXFP4
- * below 2^-126 or above f32 is lost here. */
+/* matrix_bf16.glsl: how product_matrix.glsl puts its tiles into bf16: weights as they are, x as two
+ * parts. MXFP4 below 2^-126 or above f32 is lost here. */
+#include "bf16_parts.glsl"
 
 /* Nothing is scaled. */
 void find_scales(uint n_in, bool aligned) {}
 
 #define UNSCALED(sum, m, n) (sum)
-
-/* The bf16 next to each value, as f32 bits; the largest one for what rounds beyond it. */
-uvec4 nearest_bf16(vec4 x) {
-    uvec4 u = floatBitsToUint(x), size = u & 0x7fffffffu;
-    uvec4 near = min(size + 0x8000u, uvec4(0x7f7fffffu)) & 0xffff0000u;
-    near = mix(near, size & 0xffff0000u, greaterThanEqual(size, uvec4(0x7f800000u)));
-    return near | (u & 0x80000000u);
-}
-
-uvec2 pack_bf16(uvec4 bits) {
-    return uvec2((bits.x >> 16u) | bits.y, (bits.z >> 16u) | bits.w);
-}
 
 void stow_x() {
     [[unroll]] for (uint s = 0u; s < X_SLOTS; s++) {

@@ -35,10 +35,8 @@ uint w_top_of(uint s) {
 }
 
 void find_scales(uint n_in, bool aligned) {
-    for (uint i = THREAD; i < BN; i += T) {
-        if (i < BM) x_top[i] = LEAST_TOP;
-        w_top[i] = LEAST_TOP;
-    }
+    for (uint i = THREAD; i < BM; i += T) x_top[i] = LEAST_TOP;
+    for (uint i = THREAD; i < BN; i += T) w_top[i] = LEAST_TOP;
     uint x_most[X_SLOTS], w_most[W_SLOTS];
     [[unroll]] for (uint s = 0u; s < X_SLOTS; s++) x_most[s] = 0u;
     [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) w_most[s] = 0u;

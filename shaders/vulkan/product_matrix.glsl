@@ -1,15 +1,22 @@
-/* product_matrix.glsl: product_tile.glsl once more, on matrix units: 64 rows of x times 128 rows of
- * weights, with f32 sums. 4 subgroups, two along the rows and two along the outputs. Same rules for
- * the kernel as there; one row of weights per output. How values become elements of a matrix is told
- * by matrix_bf16.glsl, for BF16 and MXFP4 weights, and matrix_f16.glsl, for these and F16; x is split
- * into two elements in both.
+/* product_matrix.glsl: product_tile.glsl once more, on matrix units: a group computes 4 rows of 8
+ * matrices of sums, in f32: 64 rows of x times 128 rows of weights where a matrix has 16 of each. 4
+ * subgroups, two along the rows and two along the outputs. Same rules for the kernel as there; one row
+ * of weights per output. How values become elements of a matrix is told by matrix_bf16.glsl, for
+ * BF16 and MXFP4 weights, and matrix_f16.glsl, for these and F16; x is split into two elements in
+ * both.
  *
  * Tiles are 32 inputs deep, eight of them to a uvec4; a row takes 5 of those, so that eight rows
  * lie in different banks. Everything is of constant size, so that fragments stay in registers. */
 #include "matrix.glsl"
 
-const uint BM = 64u, BN = 128u, BK = 32u;
-const uint FM = BM / 2u / EDGE_M, FN = BN / 2u / EDGE_N; /* fragments of a subgroup */
+/* Fragments of a subgroup: FM rows of FN. */
+const uint FM = 2u;
+#ifdef EB_MATRIX_F16
+layout(constant_id = 9) const uint FN = 4; /* 1 where compiling takes longer than computing */
+#else
+const uint FN = 4u;
+#endif
+const uint BM = 2u * FM * EDGE_M, BN = 2u * FN * EDGE_N, BK = 32u;
 const uint PITCH = 5u;
 const uint T = 4u * LANES;
 const uint LOADS = BK / UNIT; /* loads of a row of the tile of weights */

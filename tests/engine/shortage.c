@@ -204,15 +204,90 @@ static void nothing_kept(void **state) {
     every_call(*state, &o);
 }
 
+/* ---- what is admitted --------------------------------------------------------------------- */
+
+static struct eb_layout layout_of(const struct fixture *f) {
+    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
+    struct eb_layout l;
+    ebro_error err;
+    test_ok(eb_layout_plan(&shape, &l, &err), &err);
+    return l;
+}
+
+static void drain(ebro_engine *e, const ebro_seq *s) {
+    ebro_error err;
+    while (ebro_seq_pending(s) > 0) test_ok(ebro_engine_step(e, &err), &err);
+}
+
+/* The budget holds exactly two pages of tokens, with the second state of a step that can be
+ * cancelled, or without one. */
+static void to_the_brim(void **state) {
+    struct fixture *f = *state;
+    struct eb_layout l = layout_of(f);
+    ebro_error err;
+    for (uint32_t n_states = 1; n_states <= 2; n_states++) {
+        ebro_engine_options o = usual;
+        o.strict = 0;
+        o.progress = n_states == 2 ? go_on : NULL;
+        o.memory_bytes = (2 + n_states * l.slot_blocks) * l.block_bytes;
+        ebro_engine *e = open_engine(f, &o);
+        ebro_seq *s = start(e, 3, 2 * l.page_tokens - 5), *t = NULL;
+        int32_t ids[6] = {1, 2, 3, 4, 5, 6};
+        test_fails(ebro_seq_append(s, ids, 6, 0, &err), EBRO_NOMEM_DEVICE, &err, "bytes of cache");
+        drain(e, s);
+        test_fails(ebro_seq_append(s, ids, 6, 0, &err), EBRO_NOMEM_DEVICE, &err, "bytes of cache");
+        test_ok(ebro_seq_append(s, ids, 5, 0, &err), &err);
+        drain(e, s);
+        /* A twin needs a state of its own, and would copy the page, where rows were written. */
+        test_ok(ebro_seq_rewind(s, 2 * l.page_tokens - 5, &err), &err);
+        drain(e, s);
+        test_ok(ebro_seq_fork(s, &t, &err), &err);
+        test_fails(ebro_seq_append(t, ids, 1, 0, &err), EBRO_NOMEM_DEVICE, &err,
+                   "beside 1 other needs");
+        ebro_seq_destroy(&s);
+        test_ok(ebro_seq_append(t, ids, 1, 0, &err), &err);
+        drain(e, t);
+        ebro_engine_close(&e);
+    }
+}
+
+/* A page that only a snapshot holds, whose state a sequence stands at: it goes where another needs
+ * it. */
+static void behind_a_live_state(void **state) {
+    struct fixture *f = *state;
+    struct eb_layout l = layout_of(f);
+    ebro_error err;
+    ebro_engine_options o = usual;
+    o.strict = 0;
+    o.keep = EBRO_KEEP_PROMPT_END;
+    o.memory_bytes = 2 * (1 + l.slot_blocks) * l.block_bytes;
+    ebro_engine *e = open_engine(f, &o);
+    ebro_seq *s = start(e, 3, 10);
+    drain(e, s);
+    for (int i = 0; i < 2; i++) {
+        int32_t other = 250;
+        test_ok(ebro_seq_rewind(s, 9, &err), &err);
+        assert_int_equal(ebro_seq_pending(s), 0);
+        if (i > 0) break;
+        test_ok(ebro_seq_append(s, &other, 1, 0, &err), &err);
+        drain(e, s);
+    }
+    ebro_memory m = {.size = sizeof m};
+    ebro_engine_get_memory(e, &m);
+    assert_int_equal(m.kept_page_bytes, l.block_bytes);
+    assert_int_equal(m.kept_state_bytes, 0);
+    ebro_seq *t = start(e, 100, 10);
+    drain(e, t);
+    ebro_engine_close(&e);
+}
+
 /* ---- one second state for two ------------------------------------------------------------- */
 
 /* One generates for as long as it likes; the prompt of the other is read all the same. */
 static void turns(void **state) {
     struct fixture *f = *state;
-    struct eb_shape shape = eb_engine_shape(f->at.model, EBRO_F32);
-    struct eb_layout l;
+    struct eb_layout l = layout_of(f);
     ebro_error err;
-    test_ok(eb_layout_plan(&shape, &l, &err), &err);
     ebro_engine_options o = usual;
     o.strict = 0;
     o.keep = EBRO_KEEP_NONE;
@@ -241,8 +316,9 @@ static void turns(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(with_a_callback),
-                                       cmocka_unit_test(in_place), cmocka_unit_test(nothing_kept),
-                                       cmocka_unit_test(turns)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(with_a_callback),     cmocka_unit_test(in_place),
+        cmocka_unit_test(nothing_kept),        cmocka_unit_test(to_the_brim),
+        cmocka_unit_test(behind_a_live_state), cmocka_unit_test(turns)};
     return test_on_fast_devices("engine/shortage", tests, set_up, tear_down);
 }

@@ -291,7 +291,8 @@ static void test_many(void **state) {
     test_ok(eb_safetensors_read(NULL, "many", &file, 0, &st, &err), &err);
     double took = seconds() - start;
     print_message("read a header of %d tensors in %.1f ms\n", N, 1e3 * took);
-    test_le(took, 2.0, "seconds to read %d tensors", N); /* about 0.05 s; quadratic: minutes */
+    /* About 0.05 s, 2 s under a sanitizer on a busy machine; quadratic: minutes. */
+    test_le(took, 20.0, "seconds to read %d tensors", N);
     for (unsigned i = 0; i < N; i += 997) {
         char name[ROOM];
         snprintf(name, sizeof name, "model.layers.%u.block_sparse_moe.experts.%u.w1.weight", i % 27,

@@ -14,11 +14,13 @@ static const int32_t dtypes[4] = {EBRO_F32, EBRO_F16, EBRO_BF16, EBRO_MXFP4};
 
 /* ---- linear ----------------------------------------------------------------------------- */
 
-/* What a device with matrix units loses of one factor: they multiply bf16, and x is split into two
- * of those. Its errors have random signs, four of their standard deviations are allowed. */
+/* What a device with matrix units for bf16 loses of one factor: x is split into two bf16. Its
+ * errors have random signs, four of their standard deviations are allowed. (Two f16 lose no more
+ * than a rounding.) */
 static double factor_error(const ebro_weight *w) {
+    const uint64_t units = EBRO_CAP_MATRIX | EBRO_CAP_BF16;
     bool narrow = !w->transposed && (w->dtype == EBRO_BF16 || w->dtype == EBRO_MXFP4);
-    return narrow && (rig.device->caps.bits & EBRO_CAP_MATRIX) != 0 ? 4 * 0x1p-17 : 0;
+    return narrow && (rig.device->caps.bits & units) == units ? 4 * 0x1p-17 : 0;
 }
 
 /* Fails unless got is within the bound of start + x w: w [rows][cols] in float64. */
@@ -78,6 +80,50 @@ static void linear_shapes(void **state) {
                         mx ? 0 : (uint32_t)(i % 3) * 5);
             rig_reset(state);
         }
+    }
+}
+
+/* A weight in bf16 whose rows differ by powers of two, from 2^-45 to 2^45. */
+static struct rig_weight wide_weight(uint32_t rows, uint32_t cols) {
+    struct rig_weight r = {.v = rig_host((uint64_t)rows * cols, sizeof *r.v)};
+    uint16_t *data = rig_host((uint64_t)rows * cols, sizeof *data);
+    for (uint64_t i = 0; i < (uint64_t)rows * cols; i++) {
+        int power = (int)(i / cols * 37 % 91) - 45;
+        uint32_t mantissa = 128 + rig_below(128), negative = rig_below(2);
+        data[i] = (uint16_t)(negative << 15 | (uint32_t)(127 + power) << 7 | (mantissa - 128));
+        r.v[i] = ldexp((negative ? -1.0 : 1.0) * mantissa, power - 7);
+    }
+    struct rig_buf b = rig_data(data, (uint64_t)rows * cols * sizeof *data);
+    r.w = (ebro_weight){.mem = b.span.mem,
+                        .offset = b.span.offset,
+                        .rows = rows,
+                        .cols = cols,
+                        .stride = cols,
+                        .dtype = EBRO_BF16};
+    return r;
+}
+
+/* Rows of x from 2^-70 to 2^70, each with one value far above the others: what multiplies in a
+ * narrower type must not lose the small ones, nor the large ones. */
+static void linear_scales(void **state) {
+    const uint32_t rows = 45, in = 160, out = 20;
+    for (int i = 0; i < 5; i++) {
+        struct rig_weight w = i < 4 ? rig_weight(dtypes[i], out, in, 0) : wide_weight(out, in);
+        float *x = rig_normal(rows * in, 1);
+        for (uint32_t r = 0; r < rows; r++) {
+            x[r * in + r * 7 % in] *= 4096;
+            for (uint32_t c = 0; c < in; c++)
+                x[r * in + c] = ldexpf(x[r * in + c], (int)(r * 53 % 141) - 70);
+        }
+        struct rig_mat xm = rig_mat_from(x, rows, in, 0), ym = rig_mat(rows, out, 0);
+        ebro_linear_args a = {.size = sizeof a, .x = xm.m, .n_rows = rows, .n_items = 1};
+        a.n_batch = 1;
+        a.items[0] = (ebro_linear_item){.w = w.w, .out = ym.m};
+        a.scratch = rig_scratch(EBRO_OP_LINEAR, &a);
+        test_ok(eb_op_linear(&rig.s, &a, &rig.err), &rig.err);
+        rig_sync();
+        check_product(rig_mat_get(&ym), x, rows, w.v, &w.w, NULL, i < 4 ? "scales" : "wide");
+        rig_reset(state);
     }
 }
 
@@ -615,11 +661,11 @@ static void mix_extremes(void **state) {
 int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
-        CASE(linear_shapes), CASE(linear_batches), CASE(linear_splits), CASE(linear_mxfp4_golden),
-        CASE(embed),         CASE(embed_patterns), CASE(embed_long),    CASE(norm_random),
-        CASE(norm_golden),   CASE(norm_extremes),  CASE(act_random),    CASE(act_golden),
-        CASE(act_extremes),  CASE(act_long),       CASE(mix_golden),    CASE(mix_random),
-        CASE(mix_long),      CASE(mix_extremes),
+        CASE(linear_shapes),       CASE(linear_scales), CASE(linear_batches), CASE(linear_splits),
+        CASE(linear_mxfp4_golden), CASE(embed),         CASE(embed_patterns), CASE(embed_long),
+        CASE(norm_random),         CASE(norm_golden),   CASE(norm_extremes),  CASE(act_random),
+        CASE(act_golden),          CASE(act_extremes),  CASE(act_long),       CASE(mix_golden),
+        CASE(mix_random),          CASE(mix_long),      CASE(mix_extremes),
     };
     return rig_run("opcheck/general", tests);
 }

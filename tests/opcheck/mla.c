@@ -4,8 +4,8 @@
  * Bounds, relative to the norm and to the largest element: 1e-5 where scores are of the order of
  * one. A score is a sum in f32, off by about 16 u times its size (u = 2^-24; 16 for the sum's
  * length and its terms), and exp carries that into the result as a relative error. Matrix units may
- * take each factor as two bf16: a product is off by 3 times 2^-18 of its size, a score by 8 times as
- * much as in f32. */
+ * take each factor as two bf16: a product is off by 3 times 2^-18 of its size, a score by 8 times
+ * as much as in f32. */
 #include "tests/opcheck/mla_ref.h"
 
 static const double u = 1.0 / 16777216.0;

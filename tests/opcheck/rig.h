@@ -46,6 +46,9 @@ static inline int rig_setup(void **state) {
                                      .caps_mask = mask ? strtoull(mask, NULL, 0) : 0};
     test_ok(ebro_device_open_with(rig.rt, test_device(), &settings, &rig.device, &rig.err),
             &rig.err);
+    const char *needed = getenv("EBRO_TEST_CAPS"); /* lest another rung is tested unseen */
+    uint64_t caps = needed ? strtoull(needed, NULL, 0) : 0;
+    assert_int_equal(rig.device->caps.bits & caps, caps);
     test_ok(eb_stream_open(rig.device, &rig.s, &rig.err), &rig.err);
     rig.rng.s = test_seed();
     rig.stride = test_device_is_emulated() && getenv("EBRO_TEST_FULL") == NULL ? 5 : 1;

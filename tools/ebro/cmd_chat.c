@@ -176,7 +176,7 @@ static int read_message(struct chat *c, size_t before, bool *whole) {
  * to end: as long as there is a sequence. */
 static int survive(const struct chat *c, int code, const char *what) {
     if (code != EB_EXIT_MEMORY || !c->s.seq) return code;
-    note(c, "%s; /undo or /clear makes room, and so does a larger --memory or a smaller -c", what);
+    note(c, "%s; /undo or /clear makes room, and so may a larger --memory", what);
     return EB_EXIT_OK;
 }
 
@@ -337,9 +337,11 @@ static int do_stats(struct chat *c, const char *rest) {
              c->n_last_known);
     ebro_memory m = {.size = sizeof m};
     ebro_engine_get_memory(c->s.engine, &m);
-    note(c, "memory: %.1f MiB for this conversation, %.1f MiB for %u snapshot%s; %.1f MiB allowed",
-         mib(m.live_page_bytes + m.live_state_bytes), mib(m.kept_page_bytes + m.kept_state_bytes),
-         m.n_snapshots, plural(m.n_snapshots), mib(m.budget_bytes));
+    note(
+        c,
+        "memory: %.1f MiB for this conversation, %.1f MiB more for %u snapshot%s; %.1f MiB allowed",
+        mib(m.live_page_bytes + m.live_state_bytes), mib(m.kept_page_bytes + m.kept_state_bytes),
+        m.n_snapshots, plural(m.n_snapshots), mib(m.budget_bytes));
     if (m.host_budget_bytes > 0)
         note(c,
              "memory of the host: %.1f MiB for copies of snapshots; %.1f MiB allowed; %" PRIu64

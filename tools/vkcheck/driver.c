@@ -13,14 +13,13 @@
 #include <vulkan/vulkan.h>
 
 #include "driver.h"
-
-#define EXPORT __attribute__((visibility("default")))
+#include "ebro/ebro.h"
 
 static PFN_vkGetInstanceProcAddr driver_function;
 static PFN_vkGetDeviceProcAddr driver_device_function;
 
-EXPORT const char *eb_driver_open(const char *path);
-EXPORT PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char *name);
+EBRO_API const char *eb_driver_open(const char *path);
+EBRO_API PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance instance, const char *name);
 
 const char *eb_driver_open(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -38,7 +38,7 @@ void eb_table_add(struct eb_table *t, const char *line, const char *what) {
     }
     snprintf(r.what, sizeof r.what, "%s", what);
     r.subgroup = figure(line, "Subgroup size");
-    r.registers = figure(line, "VGPRs|Register count|Register Count|GRF registers");
+    r.registers = figure(line, "VGPRs|Number of GPRs|Register Count|GRF registers");
     r.scalar_registers = figure(line, "SGPRs");
     r.spills = figure(line, "Spilled VGPRs|Spills to memory|Spill count");
     r.scalar_spills = figure(line, "Spilled SGPRs");
