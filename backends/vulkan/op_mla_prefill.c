@@ -6,8 +6,9 @@
 
 /* Of shaders/vulkan/mla_expand.comp and mla_attend.comp. */
 enum { EXPAND_TILE = 64, ROW_BLOCK = 64, THREADS = 128 };
-/* Of mla_attend_matrix.comp. */
+/* Of mla_expand_matrix.comp and mla_attend_matrix.comp. */
 enum {
+    MATRIX_STEP = 32,
     MATRIX_ROW_BLOCK = 128,
     MATRIX_THREADS = 256,
     MATRIX_NOPE = 128,
@@ -104,6 +105,15 @@ struct part {
     bool is_first; /* of these sequences */
 };
 
+/* Latents and kv_b that mla_expand_matrix takes as they are, for what the matrix units attend to.
+ */
+static bool expands_on_matrix(const ebro_dev *dev, const ebro_mla_prefill_args *a,
+                              const struct plan *p) {
+    return p->on_matrix && (dev->variants[VK_mla_expand_matrix]->needs & EBRO_CAP_MATRIX) != 0 &&
+           a->pages.dtype == EBRO_BF16 && a->kv_b.dtype == EBRO_BF16 &&
+           a->kv_lora % MATRIX_STEP == 0;
+}
+
 static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const struct plan *p,
                       const struct part *part, ebro_error *err) {
     const struct places at = places_of(a, p);
@@ -132,6 +142,11 @@ static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
         .args = &args,
         .groups = tokens / EXPAND_TILE * a->n_heads * tiles,
         .work = tokens * a->kv_b.rows * a->kv_lora};
+    if (expands_on_matrix(vk_stream_device(s), a, p)) {
+        l.kernel = VK_mla_expand_matrix;
+        l.n_specs = 0;
+        l.groups = tokens / EXPAND_TILE * a->n_heads * 2;
+    }
     vk_reads_rows(&l, &a->rows);
     vk_reads_weight(&l, &a->kv_b);
     vk_uses_pages(&l, &a->pages, a->rows.n_seqs, false);
