@@ -6,6 +6,15 @@
 
 /* Of shaders/vulkan/mla_expand.comp and mla_attend.comp. */
 enum { EXPAND_TILE = 64, ROW_BLOCK = 64, THREADS = 128 };
+/* Of mla_attend_matrix.comp. */
+enum {
+    MATRIX_ROW_BLOCK = 128,
+    MATRIX_THREADS = 256,
+    MATRIX_NOPE = 128,
+    MATRIX_ROPE = 64,
+    MATRIX_V_DIM = 128,
+    MATRIX_SHARED_BYTES = 43520
+};
 
 /* Of one call, bounding its scratch and the time of a launch. */
 static const uint64_t MAX_EXPANDED = UINT64_C(128) << 20; /* bytes */
@@ -15,6 +24,7 @@ static const uint64_t MAX_WORK = UINT64_C(1) << 36;       /* multiply-adds */
 enum { GOOD_TILE = 512 };
 
 struct plan {
+    bool on_matrix;             /* by mla_attend_matrix; of the sizes nothing depends on it */
     uint32_t n_seqs;            /* of a launch */
     uint32_t n_tokens;          /* of a tile, of each of them */
     uint32_t v_quads, n_blocks; /* quads of values of a thread; blocks of columns */
@@ -32,6 +42,14 @@ static uint64_t most(uint64_t a, uint64_t b) {
 
 static uint64_t whole_tiles(uint64_t tokens) {
     return vk_div_up(tokens, EXPAND_TILE) * EXPAND_TILE;
+}
+
+static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_prefill_args *a) {
+    return (dev->variants[VK_mla_attend_matrix]->needs & EBRO_CAP_MATRIX) != 0 &&
+           dev->limits.maxComputeSharedMemorySize >= MATRIX_SHARED_BYTES &&
+           dev->limits.maxComputeWorkGroupInvocations >= MATRIX_THREADS &&
+           a->nope_dim == MATRIX_NOPE && a->rope_dim == MATRIX_ROPE && a->v_dim == MATRIX_V_DIM &&
+           vk_mat_wide(&a->q) && vk_mat_wide(&a->out);
 }
 
 static struct plan plan_of(const ebro_mla_prefill_args *a) {
@@ -106,13 +124,14 @@ static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
                                             .token_end = a->token_end};
     uint64_t tokens = (uint64_t)part->n_seqs * p->n_tokens;
     uint64_t tiles = vk_div_up(a->nope_dim, EXPAND_TILE) + vk_div_up(a->v_dim, EXPAND_TILE);
-    struct vk_launch l = {.kernel = VK_mla_expand,
-                          .threads = THREADS,
-                          .specs = {(uint32_t)a->kv_b.dtype, 0, (uint32_t)a->pages.dtype},
-                          .n_specs = 3,
-                          .args = &args,
-                          .groups = tokens / EXPAND_TILE * a->n_heads * tiles,
-                          .work = tokens * a->kv_b.rows * a->kv_lora};
+    struct vk_launch l = {
+        .kernel = VK_mla_expand,
+        .threads = THREADS,
+        .specs = {(uint32_t)a->kv_b.dtype, 0, (uint32_t)a->pages.dtype, p->on_matrix},
+        .n_specs = 4,
+        .args = &args,
+        .groups = tokens / EXPAND_TILE * a->n_heads * tiles,
+        .work = tokens * a->kv_b.rows * a->kv_lora};
     vk_reads_rows(&l, &a->rows);
     vk_reads_weight(&l, &a->kv_b);
     vk_uses_pages(&l, &a->pages, a->rows.n_seqs, false);
@@ -142,15 +161,16 @@ static int32_t attend(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
         .first_token = part->first_token,
         .n_tokens = p->n_tokens,
         .token_end = a->token_end,
-        .n_row_blocks = (uint32_t)vk_div_up(a->rows.max_rows, ROW_BLOCK),
+        .n_row_blocks =
+            (uint32_t)vk_div_up(a->rows.max_rows, p->on_matrix ? MATRIX_ROW_BLOCK : ROW_BLOCK),
         .is_first = part->is_first};
     uint64_t rows = least(a->rows.n_rows, (uint64_t)part->n_seqs * a->rows.max_rows);
     uint64_t dim = (uint64_t)a->nope_dim + a->rope_dim + a->v_dim;
     uint64_t heads = (uint64_t)part->n_seqs * a->n_heads;
-    struct vk_launch l = {.kernel = VK_mla_attend,
-                          .threads = THREADS,
+    struct vk_launch l = {.kernel = p->on_matrix ? VK_mla_attend_matrix : VK_mla_attend,
+                          .threads = p->on_matrix ? MATRIX_THREADS : THREADS,
                           .specs = {p->v_quads},
-                          .n_specs = 1,
+                          .n_specs = p->on_matrix ? 0 : 1,
                           .args = &args,
                           .groups = heads * p->n_blocks * args.n_row_blocks,
                           .work = rows * a->n_heads * p->n_tokens * dim};
@@ -182,7 +202,8 @@ static int32_t attend_all(ebro_stream *s, const ebro_mla_prefill_args *a, const 
 }
 
 int32_t vk_mla_prefill(ebro_stream *s, const ebro_mla_prefill_args *a, ebro_error *err) {
-    const struct plan p = plan_of(a);
+    struct plan p = plan_of(a);
+    p.on_matrix = on_matrix_units(vk_stream_device(s), a);
     int32_t st = EBRO_OK;
     for (uint32_t i = 0; st == EBRO_OK && i < a->rows.n_seqs; i += p.n_seqs) {
         uint32_t n = (uint32_t)least(a->rows.n_seqs - i, p.n_seqs);

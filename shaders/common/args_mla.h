@@ -65,7 +65,8 @@ struct eb_mla_merge_args {
 /* mla_expand: keys and values of n_tokens tokens from first_token on, for sequences from first_seq
  * on, in quads of four columns:
  *   keys [seq][head][token][nope_dim / 4, rounded up], values the same with v_dim,
- *   ropes [seq][token][rope_dim / 4, rounded up]: the key channels that all heads share. */
+ *   ropes [seq][token][rope_dim / 4, rounded up]: the key channels that all heads share.
+ * A row is f32, or of the same size with each element as the sum of two bf16, the first ones first. */
 struct eb_mla_expand_args {
     EB_T(eb_pages_arg) pages;
     EB_T(eb_weight_arg) kv_b;

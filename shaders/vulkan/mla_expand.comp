@@ -1,15 +1,19 @@
 #version 450
 /* mla_expand: keys and values of a tile of 64 tokens: latents times 64 rows of kv_b, all of them of
  * the keys or of the values of one head. 128 threads, each with a piece of 4 tokens x 8 rows; both
- * sides pass through shared memory in chunks of 16 columns. */
+ * sides pass through shared memory in chunks of 16 columns. Results are f32, or bf16 in two parts. */
 #extension GL_GOOGLE_include_directive : require
 #define EB_ARGS eb_mla_expand_args
 #include "common/args_mla.h"
 #include "common.glsl"
 #include "mla.glsl"
 #include "quant.glsl" /* DTYPE: of kv_b */
+#include "bf16_parts.glsl"
 
 layout(constant_id = 4) const uint CACHE_DTYPE = F32;
+/* Results in two bf16 parts, of each row all of the first one and then the second; sizes are whole
+ * eights. */
+layout(constant_id = 5) const bool PARTS = false;
 
 const uint TILE = 64u;       /* tokens, and rows of kv_b */
 const uint CHUNK = 4u;       /* quads of columns */
@@ -94,7 +98,14 @@ void share_ropes(uint slot, uint t0) {
         } else {
             w = load_odd_quad(from, c, A.rope_dim, CACHE_DTYPE);
         }
-        PVec4(to).v[i] = widen_quad(w, CACHE_DTYPE);
+        vec4 x = widen_quad(w, CACHE_DTYPE);
+        if (PARTS) {
+            uint at = i / n_quads * 2u * n_quads + i % n_quads;
+            PUvec2(to).v[at] = pack_bf16(nearest_bf16(x));
+            PUvec2(to).v[at + n_quads] = pack_bf16(nearest_bf16(bf16_rest(x)));
+        } else {
+            PVec4(to).v[i] = x;
+        }
     }
 }
 
@@ -163,8 +174,16 @@ void main() {
         uint t = token + 16u * i, at = t * n_quads + quad;
         vec4 a = vec4(y[i][0], y[i][1], y[i][2], y[i][3]);
         vec4 b = vec4(y[i][4], y[i][5], y[i][6], y[i][7]);
-        if (t < n && quad < n_quads) PVec4(to).v[at] = a;
-        if (t < n && quad + 1u < n_quads) PVec4(to).v[at + 1u] = b;
+        if (PARTS) {
+            at = t * n_quads + quad / 2u;
+            if (t >= n || quad >= n_quads) continue;
+            PUvec4(to).v[at] = uvec4(pack_bf16(nearest_bf16(a)), pack_bf16(nearest_bf16(b)));
+            PUvec4(to).v[at + n_quads / 2u] = uvec4(pack_bf16(nearest_bf16(bf16_rest(a))),
+                                                    pack_bf16(nearest_bf16(bf16_rest(b))));
+        } else {
+            if (t < n && quad < n_quads) PVec4(to).v[at] = a;
+            if (t < n && quad + 1u < n_quads) PVec4(to).v[at + 1u] = b;
+        }
     }
     if (head == 0u && tile == 0u) share_ropes(slot, t0);
 }
