@@ -87,7 +87,7 @@ static bool use_driver(const char *program, const char *path) {
 
 static int usage(void) {
     fputs(
-        "usage: ebro_vkcheck [--driver LIBRARY] [--sum] [--verbose] [DEVICE]\n"
+        "usage: ebro_vkcheck [--driver LIBRARY] [--op NAME] [--sum] [--verbose] [DEVICE]\n"
         "Makes every pipeline of DEVICE (Vulkan0), runs none, and prints a table.\n"
         "  --driver LIBRARY  the driver's library; no loader, and nothing that needs hardware\n"
         "  --sum             the table's last line alone\n"
@@ -108,6 +108,8 @@ int main(int argc, char **argv) {
             sum = true;
         } else if (strcmp(argv[i], "--verbose") == 0) {
             c->verbose = true;
+        } else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) {
+            c->walk.only = argv[++i];
         } else if (strcmp(argv[i], "--driver") == 0 && i + 1 < argc) {
             driver = argv[++i];
         } else if (argv[i][0] != '-') {
