@@ -223,6 +223,31 @@ repeated() { if build build gcc; then run_tests build repeated -R opcheck --repe
 # What imitated devices leave out elsewhere.
 full() { if build build gcc; then EBRO_TEST_FULL=1 run_tests build "imitated devices" -R '_vulkan'; fi; }
 
+# Products on matrix units, which the installed software Vulkan need not have: with one that does.
+matrices() {
+    local suite folder=build/lavapipe
+    if [ ! -e build/ebro_vulkan.so ]; then
+        echo "skipped: there is no Vulkan backend"
+        skipped=$((skipped + 1))
+        return 0
+    elif ! tools/lavapipe.sh --make >"$work/lavapipe" 2>&1 ||
+        ! tools/lavapipe.sh build/ebro devices >"$work/lavapipe" 2>&1 ||
+        ! grep -q '^Vulkan0: llvmpipe' "$work/lavapipe"; then
+        tail -n 5 "$work/lavapipe"
+        echo "skipped: software Vulkan with cooperative matrices cannot be had, or not run, here"
+        skipped=$((skipped + 1))
+        return 0
+    fi
+    mkdir -p $folder
+    # 0x11: EBRO_CAP_MATRIX and EBRO_CAP_F16
+    for suite in general moe; do
+        echo "add_test(opcheck/${suite}_vulkan_matrix \"$PWD/tools/lavapipe.sh\" \"$PWD/build/tests/test_opcheck_$suite\")"
+        echo "set_tests_properties(opcheck/${suite}_vulkan_matrix PROPERTIES TIMEOUT 2700" \
+            'ENVIRONMENT "EBRO_TEST_BACKEND=vulkan;EBRO_TEST_CAPS=0x11")'
+    done >$folder/CTestTestfile.cmake
+    run_tests $folder "matrix units"
+}
+
 # threads [--target NAME... -- PATTERN]: under the thread sanitizer, all tests or those.
 threads() {
     local targets=() pattern=.
@@ -300,6 +325,7 @@ stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "all tests of devices that a processor imitates" full
 stage 2-2 "Vulkan kernels for AMD and NVIDIA, compiled without hardware" vendors
+stage 2-2 "matrix units that a processor imitates" matrices
 stage 2-2 "ten runs with new random inputs" repeated
 stage 2-2 "build and tests with the thread sanitizer" threads
 stage 2-2 "clang-tidy" tidy

@@ -158,8 +158,7 @@ bool eb_manager_make_room(struct eb_manager *m, uint32_t n) {
         if (eb_blocks_available(&m->blocks) >= n) {
             int32_t st = eb_blocks_reserve(&m->blocks, n, NULL);
             /* On NOMEM_DEVICE the limit has sunk, and there may be something to give up. */
-            if (st == EBRO_OK || st != EBRO_NOMEM_DEVICE || m->blocks.n_made == 0)
-                return st == EBRO_OK;
+            if (st != EBRO_NOMEM_DEVICE || m->blocks.n_made == 0) return st == EBRO_OK;
             continue;
         }
         struct eb_node *node = next_victim(m, NULL);

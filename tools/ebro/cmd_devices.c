@@ -11,7 +11,8 @@ static const char usage[] =
     "\n"
     "Lists the devices that can be used, best first, one a line:\n"
     "  NAME: DESCRIPTION (TOTAL MiB, FREE MiB free)\n"
-    "With --log 3 it also says why a backend that is installed cannot be used.\n";
+    "On stderr it says why a backend that is installed finds none, unless --log is\n"
+    "below 2.\n";
 
 static const struct eb_arg args[] = {
     {.name = "--json",
@@ -78,6 +79,8 @@ int eb_cmd_devices(int argc, char **argv) {
     ebro_error err = {0};
     uint32_t n = 0;
     code = EB_EXIT_OK;
+    /* Elsewhere a backend without a device is no news; here it is what was asked for. */
+    if (o.log == EBRO_LOG_WARN) o.log = EBRO_LOG_INFO;
     if (eb_runtime_open(&o, &runtime, &err) != EBRO_OK ||
         ebro_device_list(runtime, list, CAPACITY, &n, &err) != EBRO_OK) {
         code = eb_complain_error(&err);
@@ -88,7 +91,7 @@ int eb_cmd_devices(int argc, char **argv) {
         code = EB_EXIT_DEVICE;
         eb_complain(
             "no device can be used: no backend module (ebro_*.so) lies beside the program, or "
-            "none of them works (--log 3 says why)");
+            "none of them works");
     }
     if (o.json) {
         if (!print_json(list, n)) {

@@ -87,9 +87,10 @@ static bool use_driver(const char *program, const char *path) {
 
 static int usage(void) {
     fputs(
-        "usage: ebro_vkcheck [--driver LIBRARY] [--sum] [--verbose] [DEVICE]\n"
+        "usage: ebro_vkcheck [--driver LIBRARY] [--op NAME] [--sum] [--verbose] [DEVICE]\n"
         "Makes every pipeline of DEVICE (Vulkan0), runs none, and prints a table.\n"
         "  --driver LIBRARY  the driver's library; no loader, and nothing that needs hardware\n"
+        "  --op NAME         one operator alone: linear, mla_decode, ...\n"
         "  --sum             the table's last line alone\n"
         "  --verbose         what the backend logs, too\n",
         stderr);
@@ -108,6 +109,8 @@ int main(int argc, char **argv) {
             sum = true;
         } else if (strcmp(argv[i], "--verbose") == 0) {
             c->verbose = true;
+        } else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) {
+            c->walk.only = argv[++i];
         } else if (strcmp(argv[i], "--driver") == 0 && i + 1 < argc) {
             driver = argv[++i];
         } else if (argv[i][0] != '-') {
@@ -124,7 +127,9 @@ int main(int argc, char **argv) {
     }
     if (check(c, name, &err) != EBRO_OK) {
         fprintf(stderr, "ebro_vkcheck: %s\n", err.text);
-    } else if (c->table.n_rows == 0) {
+    } else if (c->walk.n_calls == 0) {
+        fprintf(stderr, "ebro_vkcheck: no operator is called \"%s\"\n", c->walk.only);
+    } else if (c->table.n_rows == 0 && c->walk.n_failed == 0) {
         fprintf(stderr, "ebro_vkcheck: %s lacks VK_KHR_pipeline_executable_properties\n",
                 c->device);
     } else {

@@ -174,6 +174,10 @@ static void note(struct eb_walk *w, int32_t st, const ebro_error *err) {
 static bool begin(struct eb_walk *w, const char *op, const struct step *p, int32_t dtype,
                   int32_t dtype2) {
     ebro_error err;
+    if (w->only != NULL && strcmp(w->only, op) != 0) {
+        w->data_used = w->lists_used = 0;
+        return false;
+    }
     snprintf(w->what, sizeof w->what, "%s, %s, %u x %u rows, %s%s%s", w->model, op, p->n_seqs, p->n,
              eb_dtype_name(dtype), dtype2 >= 0 ? " and " : "",
              dtype2 >= 0 ? eb_dtype_name(dtype2) : "");

@@ -14,7 +14,8 @@ struct eb_walk {
     /* Called for each call that failed; `what` is which. */
     void (*failed)(void *user, const char *what, const ebro_error *err);
     void *user;
-    char what[128]; /* the call at hand: model, op, rows, types */
+    const char *only; /* the one op to call, by name; NULL: all */
+    char what[128];   /* the call at hand: model, op, rows, types */
     uint32_t n_calls, n_failed;
     /* inside */
     ebro_mem data, lists;
