@@ -170,26 +170,6 @@ uint seq_of_row(eb_rows_arg rows, uint r) {
     return low;
 }
 
-/* ---- functions -------------------------------------------------------------------------- */
-
-float sigmoid(float x) {
-    float e = exp(-abs(x));
-    return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
-}
-
-float silu(float x) {
-    return x * sigmoid(x);
-}
-
-/* log(1 + e^x) to fp32 accuracy for every x: for a small e = e^-|x| the rounding of 1 + e is undone
- * (Kahan's log1p). */
-float softplus(float x) {
-    float e = exp(-abs(x));
-    float u = 1.0 + e;
-    float l = u == 1.0 ? e : log(u) * (e / (u - 1.0));
-    return max(x, 0.0) + l;
-}
-
 /* ---- over a workgroup ------------------------------------------------------------------- */
 
 /* All threads of the workgroup must call these; all get the result. Two reductions in a row need no

@@ -117,9 +117,16 @@ mat4 conv_weights(eb_vec_arg w, uint c, uint n) {
     return transpose(lines);
 }
 
+/* x sigmoid(x). The built-in exp will do: it is off by many units in the last place only where what
+ * comes out is small. */
+float conv_silu(float x) {
+    float e = exp(-abs(x));
+    return x * ((x >= 0.0 ? 1.0 : e) / (1.0 + e));
+}
+
 vec4 conv_line(mat4 taps, vec4 x0, vec4 x1, vec4 x2, vec4 x3) {
     vec4 y = ((taps[0] * x0 + taps[1] * x1) + taps[2] * x2) + taps[3] * x3;
-    return vec4(silu(y.x), silu(y.y), silu(y.z), silu(y.w));
+    return vec4(conv_silu(y.x), conv_silu(y.y), conv_silu(y.z), conv_silu(y.w));
 }
 
 /* Channels c .. c + 3 of the window as it stands after the rows before `upto`; `old` is what it

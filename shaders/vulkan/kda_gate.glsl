@@ -2,7 +2,7 @@
 
 /* exp(A_log) of a head. */
 float gate_scale(eb_kda_gate_arg gate, uint h) {
-    return exp(load(gate.a_log.at, h, gate.a_log.dtype));
+    return exact_exp(load(gate.a_log.at, h, gate.a_log.dtype));
 }
 
 /* The log decay of a channel, <= 0. */

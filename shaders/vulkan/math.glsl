@@ -34,6 +34,11 @@ float exp_neg(float a) {
     return m * first * second;
 }
 
+/* exp(x), x <= 87. */
+float exact_exp(float x) {
+    return x < 0.0 ? exp_neg(-x) : 1.0 / exp_neg(x);
+}
+
 /* sigmoid(x) as m * first * second, as above. A factor that is large may come between the two. NaN
  * stays one. */
 float sigmoid_parts(float x, out float first, out float second) {
@@ -46,9 +51,24 @@ float sigmoid_parts(float x, out float first, out float second) {
     return p / below;
 }
 
-float exact_sigmoid(float x) {
+float sigmoid(float x) {
     float first, second, m = sigmoid_parts(x, first, second);
     return m * first * second;
+}
+
+/* log(1 + e^x): with e = e^-|x| it is max(x, 0) + log(1 + e), and log(1 + e) = 2 artanh(s) with
+ * s = e / (2 + e) <= 1/3, whose series is cut where what follows is below 2^-29 of it. */
+float softplus(float x) {
+    float e = exp_neg(abs(x)), s = e / (2.0 + e), z = s * s;
+    precise float p = 1.0 / 15.0;
+    p = p * z + 1.0 / 13.0;
+    p = p * z + 1.0 / 11.0;
+    p = p * z + 1.0 / 9.0;
+    p = p * z + 1.0 / 7.0;
+    p = p * z + 1.0 / 5.0;
+    p = p * z + 1.0 / 3.0;
+    p = p * z + 1.0;
+    return max(x, 0.0) + 2.0 * s * p;
 }
 
 /* tanh: a polynomial near 0, where 1 - exp would cancel. NaN stays one. */

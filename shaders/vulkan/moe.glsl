@@ -30,7 +30,7 @@ void put(uint pair, uint output_index, float v) {
 }
 
 float act(uint kind, float gate, float up) {
-    float s = exact_sigmoid(gate);
+    float s = sigmoid(gate);
     if (kind == SITU_ACT) {
         return A.beta * exact_tanh(gate / A.beta) * s * (A.beta2 * exact_tanh(up / A.beta2));
     }

@@ -7,6 +7,7 @@
 #define EB_ARGS eb_norm_args
 #include "common/args_norm.h"
 #include "common.glsl"
+#include "math.glsl"
 
 void main() {
     if (GROUP >= push.n_groups) return;

@@ -17,7 +17,7 @@ layout(constant_id = 2) const uint HELD = 1; /* keys in a thread's registers */
 uvec2 logits;
 
 float score(uint e) {
-    return exact_sigmoid(PF32(logits).v[e]);
+    return sigmoid(PF32(logits).v[e]);
 }
 
 float biased_score(uint e) {
