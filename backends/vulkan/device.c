@@ -82,9 +82,12 @@ struct properties {
     VkPhysicalDeviceProperties2 all;
     VkPhysicalDeviceVulkan11Properties v11;
     VkPhysicalDeviceSubgroupSizeControlProperties subgroup_size;
+    VkPhysicalDeviceMaintenance4Properties buffers; /* zero where the driver does not say */
 };
 
 static void read_properties(ebro_dev *dev, struct properties *p, bool with_subgroup_size) {
+    p->buffers = (VkPhysicalDeviceMaintenance4Properties){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
     p->subgroup_size = (VkPhysicalDeviceSubgroupSizeControlProperties){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
     p->v11 = (VkPhysicalDeviceVulkan11Properties){
@@ -92,6 +95,10 @@ static void read_properties(ebro_dev *dev, struct properties *p, bool with_subgr
         .pNext = with_subgroup_size ? &p->subgroup_size : NULL};
     p->all = (VkPhysicalDeviceProperties2){.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
                                            .pNext = &p->v11};
+    if (vk_has_extension(&dev->api, dev->physical, VK_KHR_MAINTENANCE_4_EXTENSION_NAME)) {
+        p->buffers.pNext = p->all.pNext;
+        p->all.pNext = &p->buffers;
+    }
     dev->api.GetPhysicalDeviceProperties2(dev->physical, &p->all);
 }
 
@@ -119,11 +126,13 @@ static bool usable_subgroups(ebro_dev *dev, const struct properties *p, const st
     return true;
 }
 
+/* An allocation is a piece of memory and a buffer over all of it, in whole units of 16 bytes. */
 static uint64_t max_allocation(ebro_dev *dev, const struct properties *p) {
-    uint64_t most = p->v11.maxMemoryAllocationSize, heap = 0;
+    uint64_t most = p->v11.maxMemoryAllocationSize, buffer = p->buffers.maxBufferSize, heap = 0;
+    if (buffer != 0 && buffer < most) most = buffer;
     for (uint32_t i = 0; i < dev->heaps.memoryHeapCount; i++)
         if (dev->heaps.memoryHeaps[i].size > heap) heap = dev->heaps.memoryHeaps[i].size;
-    return most < heap ? most : heap;
+    return (most < heap ? most : heap) / 16 * 16;
 }
 
 static void fill_caps(ebro_dev *dev, const struct properties *p, uint64_t bits) {

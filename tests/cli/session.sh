@@ -177,6 +177,13 @@ $commands
 }
 again "undo" "/undo"
 result $? "/undo: the file is as if the turn had not been"
+with "/undo
+" chat --session "$work/again"
+with "What is the code for Tom?
+/undo
+" chat --session "$work/again"
+[ $rc -eq 0 ] && ! grep -q 'read again:' "$err"
+result $? "nor is what was loaded, where all that came after it is taken back"
 again "regen" "/undo
 Tell me a story.
 /regen" --temp 1 -n 9

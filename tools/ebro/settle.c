@@ -33,6 +33,16 @@ static bool begins_with(const struct eb_tokens *want, const int32_t *ids, size_t
     return true;
 }
 
+/* Back to the first n tokens, from a snapshot right there too: no logits are needed. */
+static int cut_back(struct eb_session *s, uint32_t n, struct eb_settled *out) {
+    ebro_error err = {0};
+    uint32_t seen = ebro_seq_length(s->seq) < n ? ebro_seq_length(s->seq) : n;
+    if (ebro_seq_rewind(s->seq, n, &err) != EBRO_OK) return eb_session_complain(s, &err);
+    out->anew = true;
+    out->n_again = seen - ebro_seq_length(s->seq);
+    return EB_EXIT_OK;
+}
+
 int eb_settle_chat(struct eb_session *s, const ebro_chat_message *messages, size_t n, bool think,
                    struct eb_settled *out) {
     struct eb_tokens want = {0};
@@ -41,8 +51,15 @@ int eb_settle_chat(struct eb_session *s, const ebro_chat_message *messages, size
     const int32_t *ids = ebro_seq_tokens(s->seq, &held);
     if (held == 0) return EB_EXIT_OK;
     int code = eb_tokens_of_chat(s->model, messages, n, think, false, &want);
-    if (code == EB_EXIT_OK && !begins_with(&want, ids, held))
-        code = want.n > 0 ? eb_settle_on(s, &want, out) : eb_session_restart(s);
+    if (code == EB_EXIT_OK && !begins_with(&want, ids, held)) {
+        const struct eb_tokens all = {(int32_t *)(uintptr_t)ids, held};
+        if (want.n == 0)
+            code = eb_session_restart(s);
+        else if (begins_with(&all, want.ids, want.n))
+            code = cut_back(s, (uint32_t)want.n, out);
+        else
+            code = eb_settle_on(s, &want, out);
+    }
     free(want.ids);
     return code;
 }

@@ -1,0 +1,58 @@
+/* shim.h: a loader of Vulkan for tests. Its soname is libvulkan.so.1 and test programs link it, so
+ * that the backend finds it in the place of the real loader, to which it hands everything on. On
+ * the way it takes limits down, moves memory into heaps of other sizes, lets calls fail, and counts
+ * what is made and what is given back. All zero, it changes nothing.
+ *
+ * Settings are read whenever a call comes by; set limits before a device is opened. One thread at a
+ * time sets them; calls may come from any. */
+#ifndef EB_TEST_VULKAN_SHIM_H
+#define EB_TEST_VULKAN_SHIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Limits, of every device; 0: as the driver says. */
+struct shim_limits {
+    uint64_t allocation_bytes; /* maxMemoryAllocationSize */
+    uint64_t buffer_bytes;     /* maxBufferSize */
+    uint32_t binding_bytes;    /* maxStorageBufferRange */
+    uint32_t groups;           /* maxComputeWorkGroupCount[0] */
+    uint32_t shared_bytes;     /* maxComputeSharedMemorySize */
+};
+
+/* Other memory, where local_bytes is not 0: that of a card, which sees the host's; and of its own
+ * memory the host sees a window, which is a heap by itself (0: none). What is over a heap fails. */
+struct shim_heaps {
+    uint64_t local_bytes, host_bytes, window_bytes;
+};
+
+/* The n-th such call from now on, 1 for the next, fails; 0: none. A device that is lost stays so.
+ */
+struct shim_faults {
+    uint32_t allocation; /* with VK_ERROR_OUT_OF_DEVICE_MEMORY */
+    uint32_t submit;     /* the device is lost */
+    uint32_t wait;       /* the same */
+};
+
+struct shim_seen {
+    uint64_t allocations, submits, dispatches; /* calls */
+    uint64_t live_allocations, live_buffers, live_pipelines, live_devices, live_instances;
+    uint64_t live_bytes;    /* allocated and not freed */
+    uint64_t heap_bytes[3]; /* of shim_heaps: local, host, window */
+    uint64_t largest_allocation, largest_buffer;
+    uint64_t calls_after_loss;    /* that gave the lost device work */
+    uint32_t largest_group_count; /* in one dimension */
+    uint64_t largest_grid;        /* workgroups of one dispatch */
+};
+
+struct shim {
+    struct shim_limits limits;
+    struct shim_heaps heaps;
+    struct shim_faults faults;
+    struct shim_seen seen;
+};
+
+/* The one there is. */
+struct shim *shim_get(void);
+
+#endif
