@@ -10,6 +10,13 @@
 
 enum { MIB = 1 << 20 };
 
+static ebro_mem *rig_alloc(struct ebro_device *d, uint64_t bytes, uint32_t kind) {
+    ebro_mem *mem = NULL;
+    ebro_error err = {0};
+    test_ok(eb_mem_alloc(d, bytes, kind, &mem, &err), &err);
+    return mem;
+}
+
 /* Each of the two bounds an allocation by itself; what may be bound to a descriptor bounds none. */
 static void an_allocation_has_the_smallest_of_its_limits(void **state) {
     (void)state;

@@ -46,13 +46,6 @@ static struct ebro_device *rig_device(void) {
     return d;
 }
 
-static ebro_mem *rig_alloc(struct ebro_device *d, uint64_t bytes, uint32_t kind) {
-    ebro_mem *mem = NULL;
-    ebro_error err = {0};
-    test_ok(eb_mem_alloc(d, bytes, kind, &mem, &err), &err);
-    return mem;
-}
-
 static ebro_span at(ebro_mem *mem, uint64_t offset) {
     return (ebro_span){.mem = mem, .offset = offset};
 }
