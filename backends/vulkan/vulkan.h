@@ -86,7 +86,8 @@ struct ebro_dev {
     uint32_t max_subgroups;  /* of a workgroup whose subgroups have that size; 0: any number */
     struct vk_matrix_shape f16_shape; /* where caps has MATRIX and F16 */
     uint64_t max_alloc_bytes;
-    PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerProperties; /* caps has UNIFIED */
+    bool imports; /* host memory can be used where it lies */
+    PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerProperties; /* where it does */
     ebro_caps caps;
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */
     bool with_statistics; /* of each pipeline, to the log */

@@ -221,6 +221,7 @@ static void weights_lie_where_they_can(void **state) {
     (void)state;
     enum { FEW = 4 * MIB, MOST = 20 * MIB }; /* of 24 MiB; staging memory of streams counts too */
     uint64_t imported = 0, own = 0;
+    shim_get()->limits.integrated = true;
     struct ebro_device *d = rig_device();
     if ((d->caps.bits & EBRO_CAP_UNIFIED) != 0) {
         load_demo(d, &imported, &own);

@@ -104,6 +104,7 @@ static void change_properties(VkPhysicalDeviceProperties *p) {
     lower32(&p->limits.maxStorageBufferRange, shim.limits.binding_bytes);
     lower32(&p->limits.maxComputeWorkGroupCount[0], shim.limits.groups);
     lower32(&p->limits.maxComputeSharedMemorySize, shim.limits.shared_bytes);
+    if (shim.limits.integrated) p->deviceType = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     if (has_heaps()) p->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }
 

@@ -18,6 +18,7 @@ struct shim_limits {
     uint32_t binding_bytes;    /* maxStorageBufferRange */
     uint32_t groups;           /* maxComputeWorkGroupCount[0] */
     uint32_t shared_bytes;     /* maxComputeSharedMemorySize */
+    bool integrated;           /* not a limit: what shares the host's memory, whatever it is */
 };
 
 /* Other memory, where local_bytes is not 0: that of a card, which sees the host's; and of its own
