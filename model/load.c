@@ -116,6 +116,8 @@ static int32_t upload_group(struct load *l, size_t first, size_t end, uint64_t b
         eb_progress_tell(l->progress, "uploading weights", begin + (1.0 - begin) * done, err);
     if (st != EBRO_OK) return st;
     st = eb_mem_alloc(l->w->device, bytes, EBRO_MEM_DEVICE, &mem, err);
+    if (st != EBRO_OK && end - first == 1)
+        return eb_while(err, st, "placing tensor %s", l->queue[first]->name);
     if (st != EBRO_OK) return st;
     if ((st = add_mem(l->w, mem, err)) != EBRO_OK) {
         eb_mem_free(l->w->device, &mem);

@@ -227,6 +227,8 @@ static void weights_lie_where_they_can(void **state) {
         load_demo(d, &imported, &own);
         assert_true(imported > MOST && own < FEW);
         shim_get()->faults.imports = true;
+    } else {
+        print_message("%s does not import host memory\n", d->info.name);
     }
     load_demo(d, &imported, &own);
     assert_true(imported == 0 && own > MOST);
@@ -236,6 +238,41 @@ static void weights_lie_where_they_can(void **state) {
     load_demo(d, &imported, &own);
     assert_true(imported == 0 && own > MOST);
     ebro_device_close(&d);
+}
+
+/* Several allocations where one cannot hold the weights; where it cannot hold a tensor, its name,
+ * what it needs and what there may be. */
+static void weights_in_small_allocations(void **state) {
+    (void)state;
+    ebro_model *model = NULL;
+    struct eb_weights *w = NULL;
+    struct eb_stream s;
+    ebro_error err = {0};
+    uint64_t imported = 0, own = 0;
+    const ebro_model_options mo = {.size = sizeof mo, .path = test_demo_dir()};
+    test_ok(ebro_model_open(rt, &mo, &model, &err), &err);
+    const uint64_t largest = model->embed.w->bytes;
+    shim_get()->limits.allocation_bytes = 10 * MIB; /* staging memory takes 8 */
+    struct ebro_device *d = rig_device();
+    load_demo(d, &imported, &own);
+    assert_true(imported == 0 && own > model->files[0].bytes.bytes / 2);
+    assert_true(shim_get()->seen.largest_buffer <= 10 * MIB);
+    ebro_device_close(&d);
+
+    char need[32], limit[32];
+    shim_get()->limits.allocation_bytes = (largest - 1) / 16 * 16;
+    snprintf(need, sizeof need, "%" PRIu64 " bytes on", (largest + 255) / 256 * 256);
+    snprintf(limit, sizeof limit, "can have %" PRIu64, (largest - 1) / 16 * 16);
+    d = rig_device();
+    test_ok(eb_stream_open(d, &s, &err), &err);
+    test_fails(eb_weights_load(model, &s, NULL, &w, &err), EBRO_NOMEM_DEVICE, &err,
+               model->embed.w->name);
+    test_fails(err.status, EBRO_NOMEM_DEVICE, &err, need);
+    test_fails(err.status, EBRO_NOMEM_DEVICE, &err, limit);
+    assert_null(w);
+    eb_stream_close(&s);
+    ebro_device_close(&d);
+    ebro_model_close(&model);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, rig_open, rig_close)
@@ -248,6 +285,7 @@ int main(void) {
         TEST(full_heaps_are_said),
         TEST(too_little_shared_memory_is_refused),
         TEST(weights_lie_where_they_can),
+        TEST(weights_in_small_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
