@@ -47,9 +47,11 @@ struct load {
     size_t n_queue;
 };
 
-static uint64_t alignment_of(const struct eb_tensor *t) {
-    uint32_t size = eb_dtype_size(t->dtype);
-    return size == 0 ? 1 : size;
+/* Where in an imported file a tensor can be used. */
+static uint64_t alignment_of(const struct ebro_device *d, const struct eb_tensor *t) {
+    uint32_t size = eb_dtype_size(t->dtype), wanted = d->caps.weight_alignment;
+    if (size == 0) size = 1;
+    return wanted > size ? wanted : size;
 }
 
 static int32_t add_mem(struct eb_weights *w, ebro_mem *mem, ebro_error *err) {
@@ -65,21 +67,27 @@ static bool can_import(const struct ebro_device *d) {
 }
 
 /* Imports one weight file and uses its tensors where they are; those whose place in the file does
- * not fit their element size are left for the upload. */
+ * not fit the device, and a file that it cannot share, are left for the upload. */
 static int32_t import_file(struct load *l, uint32_t f, ebro_error *err) {
     const struct eb_model_file *file = &l->m->files[f];
     ebro_mem *mem = NULL;
     int32_t st = eb_progress_tell(l->progress, "mapping weights", 0.5 * f / l->m->n_files, err);
     if (st != EBRO_OK) return st;
-    st = eb_mem_import(l->s, file->bytes.data, file->bytes.bytes, &mem, err);
-    if (st != EBRO_OK) return st;
+    ebro_error why = {0};
+    st = eb_mem_share(l->w->device, file->bytes.data, file->bytes.bytes, &mem, &why);
+    if (st == EBRO_UNSUPPORTED || st == EBRO_NOMEM_DEVICE) return EBRO_OK;
+    if (st != EBRO_OK) {
+        if (err != NULL) *err = why;
+        return st;
+    }
     if ((st = add_mem(l->w, mem, err)) != EBRO_OK) {
         eb_mem_free(l->w->device, &mem);
         return st;
     }
     for (size_t i = 0; i < file->st.n_tensors; i++) {
         const struct eb_tensor *t = &file->st.tensors[i];
-        uint64_t offset = (uint64_t)(t->data - file->bytes.data), align = alignment_of(t);
+        uint64_t offset = (uint64_t)(t->data - file->bytes.data),
+                 align = alignment_of(l->w->device, t);
         if (offset % align != 0 || (mem->address + offset) % align != 0) continue;
         l->w->places[t->index].group = (int64_t)l->w->n_mems - 1;
         l->w->places[t->index].offset = offset;
@@ -258,6 +266,7 @@ int32_t eb_weights_check(const struct eb_weights *w, const struct ebro_model *m,
 
 struct sizes {
     const struct ebro_model *m;
+    const struct ebro_device *device;
     bool import;
     uint64_t in_place, copied;
     bool embed_seen;
@@ -269,7 +278,7 @@ static int32_t add_size(void *user, const struct eb_tensor *t, ebro_error *err) 
     /* nothing but a tied head comes twice */
     if (t == s->m->embed.w && s->embed_seen) return EBRO_OK;
     if (t == s->m->embed.w) s->embed_seen = true;
-    if (s->import && (uintptr_t)t->data % alignment_of(t) == 0)
+    if (s->import && (uintptr_t)t->data % alignment_of(s->device, t) == 0)
         s->in_place += t->bytes;
     else
         s->copied += round_up(t->bytes);
@@ -278,7 +287,7 @@ static int32_t add_size(void *user, const struct eb_tensor *t, ebro_error *err) 
 
 void eb_weights_bytes(const struct ebro_model *m, const struct ebro_device *d, uint64_t *in_place,
                       uint64_t *copied) {
-    struct sizes s = {.m = m, .import = can_import(d)};
+    struct sizes s = {.m = m, .device = d, .import = can_import(d)};
     eb_plan_each(m, add_size, &s, NULL);
     for (uint32_t i = 0; i < m->config.n_layers; i++)
         if (m->layers[i].is_moe) s.copied += 6 * (uint64_t)m->config.n_experts * sizeof(uint64_t);

@@ -15,9 +15,10 @@ static int32_t record_copy(ebro_stream *s, ebro_span dst, ebro_span src, uint64_
     const struct vk_access accesses[2] = {vk_access_of(src.mem, src.offset, bytes, false),
                                           vk_access_of(dst.mem, dst.offset, bytes, true)};
     vk_order(dev, r, accesses, 2, false, false);
-    const VkBufferCopy region = {.srcOffset = src.offset, .dstOffset = dst.offset, .size = bytes};
-    dev->api.CmdCopyBuffer(r->commands, ((struct vk_mem *)src.mem)->buffer,
-                           ((struct vk_mem *)dst.mem)->buffer, 1, &region);
+    const struct vk_mem *from = (struct vk_mem *)src.mem, *to = (struct vk_mem *)dst.mem;
+    const VkBufferCopy region = {
+        .srcOffset = from->begin + src.offset, .dstOffset = to->begin + dst.offset, .size = bytes};
+    dev->api.CmdCopyBuffer(r->commands, from->buffer, to->buffer, 1, &region);
     return vk_stream_worked(s, 2 * bytes, err);
 }
 

@@ -148,6 +148,7 @@ static void fill_caps(ebro_dev *dev, const struct properties *p, uint64_t bits) 
                             .max_binding_bytes = dev->max_alloc_bytes,
                             .max_alloc_bytes = dev->max_alloc_bytes,
                             .mem_alignment = 16,
+                            .weight_alignment = 16,
                             .total_bytes = total,
                             .default_cache_dtype = EBRO_BF16,
                             .n_threads = 1};
@@ -197,6 +198,7 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
         first = &matrix.bf16;
         extensions[n_extensions++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
+    if (dev->imports) extensions[n_extensions++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = first,
                                      .queueCreateInfoCount = 1,
@@ -216,7 +218,7 @@ static int32_t create_device(ebro_dev *dev, bool with_subgroup_size, ebro_error 
     int32_t st = vk_api_load_device(dev->host, &dev->api, dev->device, err);
     if (st != EBRO_OK) return st;
     dev->api.GetDeviceQueue(dev->device, dev->family, 0, &dev->queue);
-    return EBRO_OK;
+    return dev->imports ? vk_import_open(dev, err) : EBRO_OK;
 }
 
 static int32_t find_device(ebro_dev *dev, uint32_t index, ebro_error *err) {
@@ -263,6 +265,11 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
     uint64_t bits = EBRO_CAP_GRAPHS;
     if (subgroups) bits |= EBRO_CAP_SUBGROUP;
     if (subgroups) bits |= vk_matrix_caps(dev);
+    /* A processor that imitates a device reads weights with threads that block SIGBUS: a file that
+     * another program cuts would end the process, and not as an error. They are copied. */
+    dev->imports = vk_import_usable(dev) && (caps_mask & EBRO_CAP_UNIFIED) == 0;
+    if (dev->imports && p.all.properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_CPU)
+        bits |= EBRO_CAP_UNIFIED;
     fill_caps(dev, &p, bits & ~caps_mask);
     st = create_device(dev, subgroups, err);
     if (st == EBRO_OK) st = vk_choose_variants(dev, err);
@@ -335,6 +342,7 @@ static const ebro_backend table = {.size = sizeof table,
                                    .device_caps = device_caps,
                                    .mem_alloc = vk_mem_alloc,
                                    .mem_free = vk_mem_free,
+                                   .mem_import = vk_mem_import,
                                    .stream_open = vk_stream_open,
                                    .stream_close = vk_stream_close,
                                    .copy = vk_copy,

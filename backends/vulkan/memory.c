@@ -144,15 +144,16 @@ int32_t vk_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **ou
         return vk_fail(dev, r, "allocating device memory", err);
     }
     pthread_mutex_lock(&dev->lock);
-    dev->used_bytes += bytes;
+    dev->used_bytes += m->counted_bytes = bytes;
     pthread_mutex_unlock(&dev->lock);
     *out = &m->head;
     return EBRO_OK;
 }
 
 void vk_mem_free(ebro_dev *dev, ebro_mem *mem) {
+    struct vk_mem *m = (struct vk_mem *)mem;
     pthread_mutex_lock(&dev->lock);
-    dev->used_bytes -= mem->bytes;
+    dev->used_bytes -= m->counted_bytes;
     pthread_mutex_unlock(&dev->lock);
-    release(dev, (struct vk_mem *)mem);
+    release(dev, m);
 }

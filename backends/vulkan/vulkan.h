@@ -4,6 +4,7 @@
  *   probe.c    which devices there are, and whether they reach the floor
  *   device.c   opening one: features, queue, caps, the table of backend.h
  *   memory.c   allocations: each one buffer with an address
+ *   import.c   host memory used where it lies
  *   cache.c    compiled kernels, kept in a file
  *   kernels.c  kernels.def: the ladder, pipelines on first use
  *   statistics.c  what the driver's compiler says of them
@@ -85,6 +86,8 @@ struct ebro_dev {
     uint32_t max_subgroups;  /* of a workgroup whose subgroups have that size; 0: any number */
     struct vk_matrix_shape f16_shape; /* where caps has MATRIX and F16 */
     uint64_t max_alloc_bytes;
+    bool imports; /* host memory can be used where it lies */
+    PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerProperties; /* where it does */
     ebro_caps caps;
     pthread_mutex_t lock; /* the queue, pipelines, memory counts */
     bool with_statistics; /* of each pipeline, to the log */
@@ -113,10 +116,17 @@ struct vk_mem {
     ebro_mem head;
     VkBuffer buffer;
     VkDeviceMemory memory;
+    uint64_t begin;         /* of `head` in the buffer */
+    uint64_t counted_bytes; /* of the device's; 0 for the host's */
 };
 
 int32_t vk_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out, ebro_error *err);
 void vk_mem_free(ebro_dev *dev, ebro_mem *mem);
+
+/* import.c: whether the device can use host memory as it is; the extension for that, once it is
+ * on; a range of it (UNSUPPORTED: copy it instead). */
+bool vk_import_usable(const ebro_dev *dev);
+int32_t vk_import_open(ebro_dev *dev, ebro_error *err);
 int32_t vk_mem_import(ebro_dev *dev, const void *host, uint64_t bytes, ebro_mem **out,
                       ebro_error *err);
 

@@ -166,24 +166,32 @@ static bool can_import(const struct ebro_device *d, const void *host, uint64_t b
     return d->be->mem_import != NULL && bytes > 0 && (uintptr_t)host % d->caps.mem_alignment == 0;
 }
 
+int32_t eb_mem_share(struct ebro_device *d, const void *host, uint64_t bytes, ebro_mem **out,
+                     ebro_error *err) {
+    *out = NULL;
+    int32_t st = eb_device_check(d, err);
+    if (st != EBRO_OK) return st;
+    if (!can_import(d, host, bytes)) {
+        return eb_fail(err, EBRO_UNSUPPORTED, "%s cannot share %" PRIu64 " bytes at %p",
+                       d->info.name, bytes, host);
+    }
+    st = eb_device_note(d, d->be->mem_import(d->dev, host, bytes, out, err));
+    if (st == EBRO_OK) return EBRO_OK;
+    *out = NULL;
+    return eb_while(err, st, "importing %" PRIu64 " bytes to %s", bytes, d->info.name);
+}
+
 int32_t eb_mem_import(struct eb_stream *s, const void *host, uint64_t bytes, ebro_mem **out,
                       ebro_error *err) {
     struct ebro_device *d = s->device;
     *out = NULL;
-    int32_t st = eb_device_check(d, err);
-    if (st != EBRO_OK) return st;
     if (host == NULL && bytes > 0) {
+        int32_t lost = eb_device_check(d, err);
+        if (lost != EBRO_OK) return lost;
         return eb_fail(err, EBRO_INVALID, "importing %" PRIu64 " bytes at NULL", bytes);
     }
-    if (can_import(d, host, bytes)) {
-        st = eb_device_note(d, d->be->mem_import(d->dev, host, bytes, out, err));
-        if (st == EBRO_OK) return EBRO_OK;
-        *out = NULL;
-        /* A device may be unable to share this range, or any more of it; a copy serves as well. */
-        if (st != EBRO_UNSUPPORTED && st != EBRO_NOMEM_DEVICE) {
-            return eb_while(err, st, "importing %" PRIu64 " bytes to %s", bytes, d->info.name);
-        }
-    }
+    int32_t st = eb_mem_share(d, host, bytes, out, err);
+    if (st != EBRO_UNSUPPORTED && st != EBRO_NOMEM_DEVICE) return st;
     st = eb_mem_alloc(d, bytes, EBRO_MEM_DEVICE, out, err);
     if (st != EBRO_OK || bytes == 0) return st;
     st = eb_upload(s, (ebro_span){.mem = *out}, host, bytes, err);

@@ -39,6 +39,9 @@ int32_t eb_mem_alloc(struct ebro_device *d, uint64_t bytes, uint32_t kind, ebro_
  * through `s`. `host` must stay valid while the memory lives. */
 int32_t eb_mem_import(struct eb_stream *s, const void *host, uint64_t bytes, ebro_mem **out,
                       ebro_error *err);
+/* Imports, or fails: UNSUPPORTED and NOMEM_DEVICE say that this range can only be copied. */
+int32_t eb_mem_share(struct ebro_device *d, const void *host, uint64_t bytes, ebro_mem **out,
+                     ebro_error *err);
 void eb_mem_free(struct ebro_device *d, ebro_mem **mem); /* NULL-safe, sets NULL */
 
 int32_t eb_stream_open(struct ebro_device *d, struct eb_stream *out, ebro_error *err);

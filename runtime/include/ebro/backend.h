@@ -83,6 +83,9 @@ typedef struct ebro_caps {
      * known, both forms count alike. Constants of the device and its rung, never timed at run time:
      * the same step must take the same form every time. */
     uint32_t mla_expanded_ps, mla_absorbed_ps, mla_expanded_tokens;
+    /* Of weights, power of two: those that lie otherwise in an imported file are copied to where
+     * they are read fast. 0: the size of their elements will do. */
+    uint32_t weight_alignment;
 } ebro_caps;
 
 /* Bits of ebro_probe_result.flags. */
@@ -579,7 +582,8 @@ typedef struct ebro_backend {
     int32_t (*mem_alloc)(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **out,
                          ebro_error *err);          /* contents undefined */
     void (*mem_free)(ebro_dev *dev, ebro_mem *mem); /* no pending work may use it */
-    /* Optional. Wraps host memory (read-only use) that stays valid until mem_free. */
+    /* Optional. Wraps host memory (read-only use) that stays valid until mem_free. UNSUPPORTED or
+     * NOMEM_DEVICE where this range cannot be shared: it is copied then. */
     int32_t (*mem_import)(ebro_dev *dev, const void *host, uint64_t bytes, ebro_mem **out,
                           ebro_error *err);
     /* Optional. May rearrange a weight in place or into new memory, once after upload; *w is

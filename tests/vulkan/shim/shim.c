@@ -45,6 +45,7 @@ struct shim *shim_get(void) {
     X(GetBufferMemoryRequirements)        \
     X(CreateComputePipelines)             \
     X(DestroyPipeline)                    \
+    X(GetMemoryHostPointerPropertiesEXT)  \
     X(CmdDispatch)
 
 static struct {
@@ -103,6 +104,7 @@ static void change_properties(VkPhysicalDeviceProperties *p) {
     lower32(&p->limits.maxStorageBufferRange, shim.limits.binding_bytes);
     lower32(&p->limits.maxComputeWorkGroupCount[0], shim.limits.groups);
     lower32(&p->limits.maxComputeSharedMemorySize, shim.limits.shared_bytes);
+    if (shim.limits.integrated) p->deviceType = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     if (has_heaps()) p->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
 }
 
@@ -281,15 +283,18 @@ static struct {
     VkDeviceMemory memory;
     uint64_t bytes;
     uint32_t heap;
+    bool imported;
 } allocations[MAX_ALLOCATIONS];
 
 /* Locked. */
-static bool note_allocation(VkDeviceMemory memory, uint64_t bytes, uint32_t heap) {
+static bool note_allocation(VkDeviceMemory memory, uint64_t bytes, uint32_t heap, bool imported) {
     for (int i = 0; i < MAX_ALLOCATIONS; i++) {
         if (allocations[i].memory != VK_NULL_HANDLE) continue;
         allocations[i].memory = memory;
         allocations[i].bytes = bytes;
         allocations[i].heap = heap;
+        allocations[i].imported = imported;
+        if (imported) shim.seen.imported_bytes += bytes;
         shim.seen.live_allocations++;
         shim.seen.live_bytes += bytes;
         if (heap < N_HEAPS) shim.seen.heap_bytes[heap] += bytes;
@@ -297,6 +302,19 @@ static bool note_allocation(VkDeviceMemory memory, uint64_t bytes, uint32_t heap
         return true;
     }
     return false;
+}
+
+static bool is_import(const VkMemoryAllocateInfo *info) {
+    for (const VkBaseInStructure *s = info->pNext; s != NULL; s = s->pNext)
+        if (s->sType == VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT) return true;
+    return false;
+}
+
+static VkResult VKAPI_CALL
+hook_GetMemoryHostPointerPropertiesEXT(VkDevice device, VkExternalMemoryHandleTypeFlagBits type,
+                                       const void *pointer, VkMemoryHostPointerPropertiesEXT *out) {
+    if (shim.faults.imports) return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    return real.GetMemoryHostPointerPropertiesEXT(device, type, pointer, out);
 }
 
 static VkResult VKAPI_CALL hook_AllocateMemory(VkDevice device, const VkMemoryAllocateInfo *info,
@@ -314,7 +332,7 @@ static VkResult VKAPI_CALL hook_AllocateMemory(VkDevice device, const VkMemoryAl
         fails |= info->allocationSize > left;
     }
     if (!fails) r = real.AllocateMemory(device, &changed, a, out);
-    if (r == VK_SUCCESS && !note_allocation(*out, info->allocationSize, heap)) {
+    if (r == VK_SUCCESS && !note_allocation(*out, info->allocationSize, heap, is_import(info))) {
         real.FreeMemory(device, *out, a);
         r = VK_ERROR_TOO_MANY_OBJECTS;
     }
@@ -329,6 +347,7 @@ static void VKAPI_CALL hook_FreeMemory(VkDevice device, VkDeviceMemory memory,
         if (allocations[i].memory != memory) continue;
         shim.seen.live_allocations--;
         shim.seen.live_bytes -= allocations[i].bytes;
+        if (allocations[i].imported) shim.seen.imported_bytes -= allocations[i].bytes;
         if (allocations[i].heap < N_HEAPS)
             shim.seen.heap_bytes[allocations[i].heap] -= allocations[i].bytes;
         allocations[i].memory = VK_NULL_HANDLE;

@@ -18,6 +18,7 @@ struct shim_limits {
     uint32_t binding_bytes;    /* maxStorageBufferRange */
     uint32_t groups;           /* maxComputeWorkGroupCount[0] */
     uint32_t shared_bytes;     /* maxComputeSharedMemorySize */
+    bool integrated;           /* not a limit: what shares the host's memory, whatever it is */
 };
 
 /* Other memory, where local_bytes is not 0: that of a card, which sees the host's; and of its own
@@ -32,13 +33,15 @@ struct shim_faults {
     uint32_t allocation; /* with VK_ERROR_OUT_OF_DEVICE_MEMORY */
     uint32_t submit;     /* the device is lost */
     uint32_t wait;       /* the same */
+    bool imports;        /* not a number: every import of host memory */
 };
 
 struct shim_seen {
     uint64_t allocations, submits, dispatches; /* calls */
     uint64_t live_allocations, live_buffers, live_pipelines, live_devices, live_instances;
-    uint64_t live_bytes;    /* allocated and not freed */
-    uint64_t heap_bytes[3]; /* of shim_heaps: local, host, window */
+    uint64_t live_bytes;     /* allocated and not freed */
+    uint64_t imported_bytes; /* of them the host\'s, used where they lie */
+    uint64_t heap_bytes[3];  /* of shim_heaps: local, host, window */
     uint64_t largest_allocation, largest_buffer;
     uint64_t calls_after_loss;    /* that gave the lost device work */
     uint32_t largest_group_count; /* in one dimension */
