@@ -9,9 +9,8 @@
 #include "base/file.h"
 
 /* The modules there can be, the most capable first: the order of device lists, and of the choice
- * when no device is named. A fixed list, so that a stray file is never loaded. Vulkan stands behind
- * the CPU while the newest of its kernels have run in software alone. */
-static const char *const module_names[] = {"cuda", "hip", "opencl", "cpu", "vulkan", "null"};
+ * when no device is named. A fixed list, so that a stray file is never loaded. */
+static const char *const module_names[] = {"cuda", "hip", "vulkan", "opencl", "cpu", "null"};
 enum { N_NAMES = sizeof module_names / sizeof module_names[0] };
 _Static_assert((int)N_NAMES <= (int)EB_MAX_MODULES, "a runtime has room for every module");
 

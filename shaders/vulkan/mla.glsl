@@ -5,6 +5,10 @@
 const float UNSEEN = -3.402823466e38;
 #define NO_LSE uintBitsToFloat(0xff800000u) /* minus infinity */
 
+/* What probabilities are relative to need not be the largest score, only near it: kernels on matrix
+ * units let it lag behind by this, e^8, so that sums seldom have to follow. */
+const float LAG = 8.0;
+
 /* ---- rows ------------------------------------------------------------------------------- */
 
 /* The sequence of row r. In a step of one row each, most often r itself. */

@@ -182,7 +182,7 @@ void make_scores() {
     subgroupBarrier();
 }
 
-/* Brings older sums to a new maximum, where one row has one. */
+/* Brings older sums to a new `top`, where one row has one. */
 void scale_sums(float factor) {
     if (subgroupMin(factor) == 1.0) return;
     [[unroll]] for (uint i = 0u; i < 2u; i++) {
@@ -195,8 +195,8 @@ void scale_sums(float factor) {
     subgroupBarrier();
 }
 
-/* Scores of the tile become probabilities relative to the row's largest score so far, in two parts;
- * the sums follow. Two neighbouring threads have a row, and its maximum and sum. */
+/* Scores of the tile become probabilities relative to about the row's largest score so far, in two
+ * parts; the sums follow. Two neighbouring threads have a row, and its maximum and sum. */
 void softmax_tile(uint tile, inout float top, inout float total) {
     vec4 s[4];
     uint first = tile + own_half * 16u, end = min(seen + row_here(), stop);
@@ -208,7 +208,8 @@ void softmax_tile(uint tile, inout float top, inout float total) {
         here = max(here, max(max(s[i].x, s[i].y), max(s[i].z, s[i].w)));
     }
     float old = top;
-    top = max(top, max(here, subgroupShuffleXor(here, 1u)));
+    here = max(here, subgroupShuffleXor(here, 1u));
+    if (here > top + LAG) top = here;
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
         bvec4 sees = greaterThan(s[i], vec4(UNSEEN));
         s[i] = mix(vec4(0.0), exp(s[i] - top), sees);
