@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VK_NO_PROTOTYPES
@@ -66,6 +67,8 @@ static PFN_vkVoidFunction symbol_of(void *library, const char *name) {
 /* By its path: by its name it would be this file. */
 static void open_loader(void) {
     if (real_instance_function != NULL) return;
+    if (getenv("EBRO_TEST_SMALL_DEVICE") != NULL)
+        shim.limits = (struct shim_limits){.groups = 5, .shared_bytes = 16384};
     void *library = dlopen(SHIM_LOADER, RTLD_NOW | RTLD_LOCAL);
     real_instance_function = (PFN_vkGetInstanceProcAddr)symbol_of(library, "vkGetInstanceProcAddr");
 }

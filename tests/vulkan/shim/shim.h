@@ -4,7 +4,9 @@
  * what is made and what is given back. All zero, it changes nothing.
  *
  * Settings are read whenever a call comes by; set limits before a device is opened. One thread at a
- * time sets them; calls may come from any. */
+ * time sets them; calls may come from any. Programs that do not know the shim find it by
+ * LD_LIBRARY_PATH: EBRO_TEST_SMALL_DEVICE gives devices at most 5 workgroups in the first dimension
+ * and 16 KiB of shared memory. */
 #ifndef EB_TEST_VULKAN_SHIM_H
 #define EB_TEST_VULKAN_SHIM_H
 
