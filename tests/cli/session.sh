@@ -235,8 +235,8 @@ fails "a folder that is not there" 1 "cannot write .*absent/x: .*No such file" c
 fails "a file as folder" 1 "is no folder" run -p x --session "$work/text/x"
 
 cp "$work/talk" "$work/good"
-fails "a chat as text" 1 "holds a chat: go on with --chat" run -p x --session "$work/talk"
-fails "a text as chat" 1 "holds plain text: go on without --chat" run --chat -p x \
+fails "a chat as text" 1 "holds a chat: .ebro chat. and" run -p x --session "$work/talk"
+fails "a text as chat" 1 "holds plain text: .ebro run. without --chat" run --chat -p x \
     --session "$work/text"
 fails "a folder" 1 "is a folder" run -p x --session "$work"
 fails "a chat without a message" 1 "the prompt is empty" run --chat --session "$work/talk"
@@ -261,6 +261,41 @@ fails "a link that leads nowhere" 1 "No such file" run -p x --session "$work/lin
 [ "$(cat "$work/no")" = "a text" ] && [ ! -s "$work/empty" ] && cmp -s "$work/talk" "$work/good" &&
     cmp -s "$work/text" "$work/kept"
 result $? "none of them was changed"
+
+# ---- a context that is full
+
+# The reply fits, and what ends its message does not: the messages are stored all the same.
+with "second
+third
+" chat --session "$work/brim" -c 36
+[ $rc -eq 0 ] && [ -s "$out" ] && grep -q "tokens, and 36 are all: its messages are stored" "$err" &&
+    grep -q "context full: with this message" "$err"
+result $? "a chat at the brim goes on"
+reply=$(cat "$out")
+with "/save $work/brim.json
+" chat --session "$work/brim"
+[ $rc -eq 0 ] && grep -q '"second"' "$work/brim.json" && grep -qF "\"$reply\"" "$work/brim.json" &&
+    ! grep -q third "$work/brim.json"
+result $? "and what was said is stored"
+with "hello
+/system $(printf 'whales %.0s' $(seq 80))
+/stats
+" chat --session "$work/brim2" -c 80
+[ $rc -eq 0 ] && grep -q "and 80 are all: its messages are stored" "$err" && grep -q "3 messages" "$err"
+result $? "a system message that is too long ends no chat"
+run run --chat -p second --session "$work/brim3" -c 38
+[ $rc -eq 0 ] && [ "$(cat "$out")" = "$reply" ] && grep -q "^session .*: the conversation has" "$err" &&
+    grep -q "^prompt " "$err"
+result $? "a chat of one run at the brim"
+run run --chat -p "and a third" --session "$work/brim3" -n 4
+[ $rc -eq 0 ]
+result $? "goes on in a larger context"
+run run -p "The whale is" -n 4 --session "$work/brim4"
+cp "$work/brim4" "$work/brim4.kept"
+run run --session "$work/brim4" -n 8 -c 9 --stop le --logit-bias 1893=1e9
+[ $rc -eq 1 ] && grep -q "ends inside a token.*-c has room for 9; the session is not written" "$err" &&
+    cmp -s "$work/brim4" "$work/brim4.kept"
+result $? "half a token that has no room leaves the old file, and says so"
 
 # ---- a disk that is full: the old file stays, and the reply was given
 

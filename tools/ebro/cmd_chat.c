@@ -392,6 +392,11 @@ static int take_line(struct chat *c, const char *line, size_t n) {
 static int settle(struct chat *c) {
     struct eb_settled settled;
     int code = eb_settle_chat(&c->s, c->talk.v, c->talk.n, c->o->think, &settled);
+    if (settled.n_too_long > 0)
+        note(c,
+             "the conversation has %zu tokens, and %u are all: its messages are stored, but not "
+             "what was read; /undo or /clear makes room, and so does a larger -c",
+             settled.n_too_long, c->s.n_ctx);
     if (code != EB_EXIT_OK || !settled.anew) return code;
     tell_again(c, &settled);
     eb_interrupted = 0;

@@ -212,6 +212,11 @@ static int keep_session(struct answer *a, const struct eb_reply *r) {
             return EB_EXIT_MEMORY;
         }
         code = eb_settle_chat(s, a->talk.v, a->talk.n, a->o->think, &settled);
+        if (settled.n_too_long > 0)
+            fprintf(stderr,
+                    "session %s: the conversation has %zu tokens, and -c has room for %u: its "
+                    "messages are stored, but not what was read\n",
+                    a->o->session, settled.n_too_long, s->n_ctx);
     } else {
         code = eb_settle_text(s, &a->t, r->text.n_written);
     }

@@ -56,8 +56,9 @@ static int take_messages(const struct eb_session *s, const char *path,
     const void *bytes = ebro_seq_application(s->seq, &n);
     if (!talk && n == 0) return EB_EXIT_OK;
     if (!talk || n == 0) {
-        eb_complain("%s holds %s: go on with%s --chat", path, n == 0 ? "plain text" : "a chat",
-                    n == 0 ? "out" : "");
+        eb_complain("%s holds %s", path,
+                    n == 0 ? "plain text: `ebro run` without --chat goes on with it"
+                           : "a chat: `ebro chat` and `ebro run --chat` go on with it");
         return EB_EXIT_USAGE;
     }
     snprintf(what, sizeof what, "the messages in %s", path);

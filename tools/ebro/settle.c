@@ -53,7 +53,8 @@ int eb_settle_chat(struct eb_session *s, const ebro_chat_message *messages, size
     int code = eb_tokens_of_chat(s->model, messages, n, think, false, &want);
     if (code == EB_EXIT_OK && !begins_with(&want, ids, held)) {
         const struct eb_tokens all = {(int32_t *)(uintptr_t)ids, held};
-        if (want.n == 0)
+        if (want.n > s->n_ctx) out->n_too_long = want.n;
+        if (want.n == 0 || out->n_too_long > 0)
             code = eb_session_restart(s);
         else if (begins_with(&all, want.ids, want.n))
             code = cut_back(s, (uint32_t)want.n, out);
@@ -64,13 +65,26 @@ int eb_settle_chat(struct eb_session *s, const ebro_chat_message *messages, size
     return code;
 }
 
-/* Tokens for the first n bytes of one. */
-static int append_part(struct eb_session *s, int32_t id, size_t n) {
+/* Goes back to the first `at` tokens and on with tokens for the first n bytes of another one. */
+static int end_inside(struct eb_session *s, uint32_t at, int32_t id, size_t n) {
     struct eb_tokens part = {0};
+    ebro_error err = {0};
     size_t all = 0, bos = ebro_token_bos(s->model) >= 0;
     const char *bytes = ebro_token_bytes(s->model, id, &all, NULL);
     int code = eb_tokens_of_text(s->model, bytes, n, &part);
-    if (code == EB_EXIT_OK) code = eb_session_append(s, part.ids + bos, part.n - bos, 0);
+    if (code != EB_EXIT_OK) goto out;
+    if (at + part.n - bos > s->n_ctx) {
+        eb_complain(
+            "the text ends inside a token: what was shown of it makes %zu tokens of all, "
+            "and -c has room for %u; the session is not written",
+            at + part.n - bos, s->n_ctx);
+        code = EB_EXIT_USAGE;
+    } else if (ebro_seq_rewind(s->seq, at, &err) != EBRO_OK) {
+        code = eb_session_complain(s, &err);
+    } else {
+        code = eb_session_append(s, part.ids + bos, part.n - bos, 0);
+    }
+out:
     free(part.ids);
     return code;
 }
@@ -96,7 +110,5 @@ int eb_settle_text(struct eb_session *s, const struct eb_tally *t, size_t n_show
         if (bytes > n_shown) break;
     }
     if (n_shown == 0) return cut_before_last(s, n);
-    ebro_error err = {0};
-    if (ebro_seq_rewind(s->seq, n, &err) != EBRO_OK) return eb_session_complain(s, &err);
-    return append_part(s, n_whole < t->made.n ? t->made.ids[n_whole] : t->last, n_shown);
+    return end_inside(s, n, n_whole < t->made.n ? t->made.ids[n_whole] : t->last, n_shown);
 }
