@@ -205,6 +205,11 @@ static void add_reason(struct text *t, ebro_runtime *rt, const struct census *c,
         reason.text[0] != '\0' ? reason.text : ebro_status_name(st));
 }
 
+static void add_no_modules(struct text *t, const ebro_runtime *rt) {
+    if (rt->n_modules > 0) return;
+    add(t, "no ebro_*.so lies in %.400s, where ebro_cpu.so at least should be; ", rt->module_dir);
+}
+
 static int32_t fail_named(ebro_runtime *rt, const struct census *c, const char *name,
                           ebro_error *err) {
     struct text why = {.n = 0}, there = {.n = 0};
@@ -213,6 +218,7 @@ static int32_t fail_named(ebro_runtime *rt, const struct census *c, const char *
         add_reason(&why, rt, c, backend);
         add(&why, "; ");
     }
+    add_no_modules(&why, rt);
     add_devices(&there, c);
     return eb_fail(err, EBRO_NO_DEVICE, "there is no device \"%.64s\": %s%s", name, why.s, there.s);
 }
@@ -223,6 +229,7 @@ static int32_t fail_best(ebro_runtime *rt, const struct census *c, ebro_error *e
         const struct eb_module *m = &rt->modules[i];
         if (m->backend == NULL) add(&why, "%s is unusable: %.400s; ", m->file, m->error.text);
     }
+    add_no_modules(&why, rt);
     add_devices(&there, c);
     return eb_fail(err, EBRO_NO_DEVICE,
                    "there is no device that computes, by the modules in %s: %s%s", rt->module_dir,

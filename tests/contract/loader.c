@@ -218,7 +218,7 @@ static void an_empty_folder_gives_no_device(void **state) {
     ebro_runtime *rt = open_runtime(dir);
     ebro_device_info info[MAX_DEVICES];
     assert_int_equal(list(rt, info), 0);
-    no_device(rt, NULL, dir, "devices: none");
+    no_device(rt, NULL, "no ebro_*.so lies in ", dir);
     no_device(rt, "CPU", "ebro_cpu.so is missing from", "devices: none");
     ebro_runtime_close(&rt);
     test_tmp_remove(&dir);
