@@ -18,6 +18,8 @@ fails "no runs" 1 "-r" bench model -r 0
 fails "a device that is not there" 3 "CUDA7" bench model --quick -dev CUDA7
 fails "a model that is not there" 2 "no/such" bench model --quick -m no/such
 fails "unknown operator" 1 '"walk" is no operator' bench ops --op walk
+EBRO_BENCH_OP=walk fails "unknown operator of the environment" 1 '^ebro: EBRO_BENCH_OP: "walk"' bench ops
+EBRO_THREADS='1;2' fails "threads of the environment" 1 '^ebro: EBRO_THREADS: "1;2"' bench model --quick
 run bench model --help
 grep -q '^  -t, --threads N,N,\.\.\.' "$out"
 result $? "model: help offers a list of threads"

@@ -19,6 +19,8 @@ fails "a budget too small for one token" 4 "holds no sequence" cache-sim --gener
 fails "an unknown policy" 1 '"fifo" is not' cache-sim --generate one-off --policy fifo
 fails "a policy twice" 1 '"lru,lru" is not' cache-sim --generate one-off --policy lru,lru
 fails "unknown retention" 1 '"all" is neither' cache-sim --generate one-off --keep all
+EBRO_SIM_BUDGET=1X fails "a budget of the environment" 1 '^ebro: EBRO_SIM_BUDGET: "1X"' cache-sim --generate one-off
+EBRO_SIM_BUDGET=1X fails "and one of the command line" 1 '^ebro: --budget: "2X"' cache-sim --generate one-off --budget 2X
 fails "only the trace, of a file" 1 "goes with --generate" cache-sim x.jsonl --print-trace
 
 # The second prompt shares 1,500 tokens, but no snapshot was taken there; the third finds it.

@@ -213,6 +213,7 @@ result $rc "a message with a NUL byte"
 
 fails "an unknown option" 1 '"--prompt"' chat --prompt x
 fails "a bad bias" 1 "is not ID=V" chat --logit-bias x
+EBRO_LOGIT_BIAS=1=x fails "a bad bias in the environment" 1 '^ebro: EBRO_LOGIT_BIAS: "1=x" is' chat
 fails "no such model" 2 absent chat -m "$work/absent"
 if [ -w /dev/full ]; then
     rc=0

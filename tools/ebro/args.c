@@ -231,6 +231,16 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
     return wrong ? EB_ARGS_WRONG : EB_ARGS_OK;
 }
 
+const char *eb_args_label(const struct eb_arg_group *group, const char *name, const void *values) {
+    const struct eb_arg *a = find_arg(group, 1, name, strlen(name));
+    if (!a) return name;
+    const char *at = values;
+    enum eb_arg_from from = a->kind == EB_ARG_LIST
+                                ? ((const struct eb_arg_list *)(const void *)(at + a->offset))->from
+                                : *(const enum eb_arg_from *)(const void *)(at + a->from);
+    return from == EB_FROM_ENVIRONMENT ? a->env : name;
+}
+
 void eb_args_print(FILE *f, const struct eb_arg_group *groups, size_t n_groups) {
     enum { COLUMN = 26, WIDTH = 80 };
     for (size_t g = 0; g < n_groups; g++) {

@@ -63,6 +63,11 @@ enum eb_args_result { EB_ARGS_OK, EB_ARGS_HELP, EB_ARGS_WRONG };
 enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_groups, int argc,
                                   char **argv, void *values, char *text, size_t text_bytes);
 
+/* What the user wrote to give the option `name` of the group, for complaints that come after
+ * eb_args_parse: its environment twin where the value is from there, else `name`. The option has a
+ * `from`, or is a list. */
+const char *eb_args_label(const struct eb_arg_group *group, const char *name, const void *values);
+
 /* The options as help text. */
 void eb_args_print(FILE *f, const struct eb_arg_group *groups, size_t n_groups);
 

@@ -11,6 +11,7 @@ struct eb_bench_options {
     struct eb_options o;
     const char *threads; /* bench model: "1,2"; NULL: one for each core. Others: o.n_threads */
     const char *op;      /* bench ops: this one alone; NULL: all */
+    enum eb_arg_from threads_from, op_from;
     uint64_t n_runs, depth;
     bool quick;
 };

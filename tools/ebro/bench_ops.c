@@ -179,10 +179,21 @@ static bool is_op(const char *name) {
     return false;
 }
 
+static const struct eb_arg op_args[] = {
+    {.name = "--op",
+     .env = "EBRO_BENCH_OP",
+     .meta = "NAME",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_bench_options, op),
+     .from = offsetof(struct eb_bench_options, op_from),
+     .help = "this operator alone: linear, kda_step, mla_decode, ..."}};
+static const struct eb_arg_group op_group = {"Choice", op_args, 1};
+
 static int measure(struct eb_ops_bench *b) {
     const struct eb_options *o = &b->b->o;
     if (b->b->op && !is_op(b->b->op)) {
-        eb_complain("--op: \"%s\" is no operator: linear, kda_step, mla_decode, ...", b->b->op);
+        eb_complain("%s: \"%s\" is no operator: linear, kda_step, mla_decode, ...",
+                    eb_args_label(&op_group, "--op", b->b), b->b->op);
         return EB_EXIT_USAGE;
     }
     int code = eb_bench_describe(o, &b->host);
@@ -200,18 +211,8 @@ static int measure(struct eb_ops_bench *b) {
 }
 
 int eb_bench_ops(int argc, char **argv) {
-    static const struct eb_arg op_args[] = {
-        {.name = "--op",
-         .env = "EBRO_BENCH_OP",
-         .meta = "NAME",
-         .kind = EB_ARG_TEXT,
-         .offset = offsetof(struct eb_bench_options, op),
-         .help = "this operator alone: linear, kda_step, mla_decode, ..."}};
-    const struct eb_arg_group groups[] = {eb_bench_args,
-                                          {"Choice", op_args, 1},
-                                          eb_bench_output_args,
-                                          eb_bench_device_args(),
-                                          eb_log_args};
+    const struct eb_arg_group groups[] = {eb_bench_args, op_group, eb_bench_output_args,
+                                          eb_bench_device_args(), eb_log_args};
     struct eb_bench_options options;
     int code = eb_bench_options_read("bench ops", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &options);

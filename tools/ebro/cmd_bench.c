@@ -59,6 +59,7 @@ struct eb_arg_group eb_bench_model_args(void) {
         args[i].meta = "N,N,...";
         args[i].kind = EB_ARG_TEXT;
         args[i].offset = offsetof(struct eb_bench_options, threads);
+        args[i].from = offsetof(struct eb_bench_options, threads_from);
         args[i].help =
             "threads that the CPU computes with, one set of rows\n"
             "for each number; 0: one for each core (default)";
@@ -110,10 +111,11 @@ bool eb_bench_threads(const struct eb_bench_options *b, uint32_t *list, size_t *
         if (*end != ',') break;
         p = end;
     }
+    const struct eb_arg_group group = eb_bench_model_args();
     eb_complain(
-        "-t: \"%s\" is not a list such as 1,2 of up to %d numbers from 0 to %d "
+        "%s: \"%s\" is not a list such as 1,2 of up to %d numbers from 0 to %d "
         "(`ebro bench --help` says more)",
-        b->threads, EB_BENCH_MAX_THREADS, MOST);
+        eb_args_label(&group, "-t", b), b->threads, EB_BENCH_MAX_THREADS, MOST);
     return false;
 }
 

@@ -124,7 +124,8 @@ static bool read_bias(const char **text, ebro_logit_bias *out) {
     return true;
 }
 
-static int read_biases(const struct eb_arg_list *list, struct eb_generator *out) {
+static int read_biases(const struct eb_options *o, struct eb_generator *out) {
+    const struct eb_arg_list *list = &o->logit_bias;
     size_t capacity = list->n;
     for (size_t i = 0; i < list->n; i++)
         for (const char *p = list->items[i]; *p; p++) capacity += *p == ',';
@@ -138,7 +139,8 @@ static int read_biases(const struct eb_arg_list *list, struct eb_generator *out)
         do {
             if (!read_bias(&text, &out->biases[out->n_biases++])) {
                 /* from the mistake on: the list may be long */
-                eb_complain("--logit-bias: \"%.60s\" is not ID=V or a list ID=V,ID=V", text);
+                eb_complain("%s: \"%.60s\" is not ID=V or a list ID=V,ID=V",
+                            eb_args_label(&eb_generation_args, "--logit-bias", o), text);
                 return EB_EXIT_USAGE;
             }
         } while (*text);
@@ -153,7 +155,7 @@ int eb_generator_init(struct eb_generator *g, const struct eb_options *o) {
         eb_complain("--stop: a text is needed, one is empty");
         return EB_EXIT_USAGE;
     }
-    int code = read_biases(&o->logit_bias, g);
+    int code = read_biases(o, g);
     g->sampling = (ebro_sampling){.size = sizeof g->sampling,
                                   .temperature = (float)o->temperature,
                                   .top_k = (uint32_t)o->top_k,

@@ -81,7 +81,8 @@ struct sim_options {
     uint64_t mla_layers, kda_layers, kda_heads, head_dim, row, vocab; /* 0: the geometry's */
     uint64_t interval;
     double token_cost, depth_cost;
-    enum eb_arg_from model_from, geometry_from;
+    enum eb_arg_from model_from, geometry_from, budgets_from, policies_from, keep_from;
+    enum eb_arg_from token_cost_from;
     bool cancellable, print_trace;
     struct eb_sim_load g;
 };
@@ -104,12 +105,14 @@ static const struct eb_arg memory_args[] = {
      .meta = "LIST",
      .kind = EB_ARG_TEXT,
      AT(budgets),
+     .from = offsetof(struct sim_options, budgets_from),
      .help = "bytes for pages and states, such as 512M,2G,8G;\ndefault: 1G,2G,4G,8G,16G"},
     {.name = "--policy",
      .env = "EBRO_SIM_POLICY",
      .meta = "LIST",
      .kind = EB_ARG_TEXT,
      AT(policies),
+     .from = offsetof(struct sim_options, policies_from),
      .help = "lru, cost; default: both"},
     {.name = "--token-cost",
      .env = "EBRO_SIM_TOKEN_COST",
@@ -117,6 +120,7 @@ static const struct eb_arg memory_args[] = {
      .kind = EB_ARG_REAL,
      .max = 1000000000,
      AT(token_cost),
+     .from = offsetof(struct sim_options, token_cost_from),
      .help = "for the policy cost: evaluating a prompt token after t\n"
              "others costs A + B t. The proportion alone counts;\n"
              "token_cost and depth_cost of ebro_memory are what an\n"
@@ -133,6 +137,7 @@ static const struct eb_arg memory_args[] = {
      .meta = "LIST",
      .kind = EB_ARG_TEXT,
      AT(keep),
+     .from = offsetof(struct sim_options, keep_from),
      .help = "which snapshots are kept: prompt (its end), turn\n"
              "(end), interval, junction (where a prompt leaves an\n"
              "earlier one); none; default: all four"},
@@ -168,6 +173,9 @@ static const struct eb_arg memory_args[] = {
      AT(o.n_ctx),
      .help = "longer prompts are refused; default: the budget\nalone decides"},
 };
+
+static const struct eb_arg_group memory_group = {"Memory", memory_args,
+                                                 sizeof memory_args / sizeof *memory_args};
 
 static const struct eb_arg shape_args[] = {
     {.name = "--geometry",
@@ -249,6 +257,9 @@ static const struct eb_arg shape_args[] = {
      AT(vocab),
      .help = "token ids that named parts are made of"},
 };
+
+static const struct eb_arg_group shape_group = {"Geometry", shape_args,
+                                                sizeof shape_args / sizeof *shape_args};
 
 static const struct eb_arg load_args[] = {
     {.name = "--generate",
@@ -382,8 +393,8 @@ static int read_budgets(struct run *r) {
     size_t n = 0;
     for (;; p++) {
         if (n == MAX_BUDGETS || !read_size(p, &p, &r->budgets[n]) || (*p != ',' && *p != '\0')) {
-            eb_complain("--budget: \"%s\" is not a list such as 512M,2G of up to %d sizes",
-                        r->x.budgets, MAX_BUDGETS);
+            eb_complain("%s: \"%s\" is not a list such as 512M,2G of up to %d sizes",
+                        eb_args_label(&memory_group, "--budget", &r->x), r->x.budgets, MAX_BUDGETS);
             return EB_EXIT_USAGE;
         }
         n++;
@@ -421,7 +432,8 @@ static int read_policies(struct run *r) {
         (*count)++;
     }
     if (ok) return EB_EXIT_OK;
-    eb_complain("--policy: \"%s\" is not lru, cost or lru,cost", r->x.policies);
+    eb_complain("%s: \"%s\" is not lru, cost or lru,cost",
+                eb_args_label(&memory_group, "--policy", &r->x), r->x.policies);
     return EB_EXIT_USAGE;
 }
 
@@ -442,8 +454,8 @@ static int read_keep(struct run *r) {
         if (ok) r->keep |= all[i].bit;
     }
     if (!ok) {
-        eb_complain("--keep: \"%s\" is neither none nor a list of prompt, turn, interval, junction",
-                    text);
+        eb_complain("%s: \"%s\" is neither none nor a list of prompt, turn, interval, junction",
+                    eb_args_label(&memory_group, "--keep", &r->x), text);
         return EB_EXIT_USAGE;
     }
     size_t used = 0;
@@ -467,7 +479,8 @@ static int choose_shape(struct run *r) {
     ebro_error err = {0};
     const char *name = x->geometry ? x->geometry : "kimi-linear-48b";
     if (x->model_from != EB_FROM_DEFAULT && x->model_from == x->geometry_from) {
-        eb_complain("--geometry or -m, not both");
+        eb_complain("%s or %s, not both", eb_args_label(&shape_group, "--geometry", x),
+                    eb_args_label(&shape_group, "-m", x));
         return EB_EXIT_USAGE;
     }
     int32_t st = EBRO_OK;
@@ -477,7 +490,8 @@ static int choose_shape(struct run *r) {
     } else if (strcmp(name, "demo") == 0) {
         st = eb_sim_shape_of(ebro_demo_config, (size_t)ebro_demo_config_bytes, &s, &err);
     } else if (!eb_sim_shape_named(name, &s)) {
-        eb_complain("--geometry: \"%s\" is none of kimi-linear-48b, kimi-k3, demo", name);
+        eb_complain("%s: \"%s\" is none of kimi-linear-48b, kimi-k3, demo",
+                    eb_args_label(&shape_group, "--geometry", x), name);
         return EB_EXIT_USAGE;
     }
     if (st != EBRO_OK) {
@@ -609,7 +623,8 @@ static int run(struct run *r) {
     }
     const double least = 1e-12;
     if (x->token_cost < least) {
-        eb_complain("--token-cost: %g is too small: %g or more", x->token_cost, least);
+        eb_complain("%s: %g is too small: %g or more",
+                    eb_args_label(&memory_group, "--token-cost", x), x->token_cost, least);
         return EB_EXIT_USAGE;
     }
     r->x.g.kind = (enum eb_sim_kind)x->load;
@@ -635,8 +650,8 @@ static int run(struct run *r) {
 
 int eb_cmd_cache_sim(int argc, char **argv) {
     const struct eb_arg_group groups[] = {
-        {"Memory", memory_args, sizeof memory_args / sizeof *memory_args},
-        {"Geometry", shape_args, sizeof shape_args / sizeof *shape_args},
+        memory_group,
+        shape_group,
         {"Loads", load_args, sizeof load_args / sizeof *load_args},
         {"Output", output_args, sizeof output_args / sizeof *output_args}};
     struct run r = {.x = {.state_dtype = EBRO_F32,
