@@ -44,7 +44,8 @@ $facts
 /stats
 "
 answers "undo, and the same again" $'1938\n1938'
-grep -q '^(0 messages, ' "$err" && grep -q '^(2 messages, ' "$err" && ! grep -q 'read again:' "$err"
+grep -q '^(0 messages, ' "$err" && grep -q '^(2 messages, ' "$err" && ! grep -q 'read again:' "$err" &&
+    grep -qx '(the last message and the reply to it are taken back, 0 messages remain)' "$err"
 result $? "undo and the same again: the last token alone is read again"
 chat "$facts
 What is the code for Mira?
@@ -87,7 +88,7 @@ chat "$facts
 /stats
 "
 answers "clear" 1938
-grep -q '^(0 messages, 0 of ' "$err"
+grep -q '^(0 messages, 0 of ' "$err" && grep -qx '(the conversation is forgotten)' "$err"
 result $? "clear leaves nothing"
 
 chat "/system Answer briefly.
@@ -99,6 +100,24 @@ $facts
 "
 grep -q '^(1 message, ' "$err" && grep -q '^(0 messages' "$err"
 result $? "clear keeps the system message, and an empty one removes it"
+grep -qx '(the system message is set)' "$err" && grep -qx '(the system message is removed)' "$err" &&
+    grep -qx '(the conversation is forgotten, the system message remains)' "$err"
+result $? "and each says so"
+
+chat "$facts
+/undo 3
+/clear now
+/regen x
+/stats all
+/help me
+/quit now
+/stats
+/undo$(printf '\t')
+"
+answers "an argument to a command that takes none" 1938
+[ "$(grep -c '^(/[a-z]* takes no argument)$' "$err")" -eq 6 ] && grep -q '^(2 messages, ' "$err" &&
+    ! grep -q '^  /undo' "$err" && grep -q '0 messages remain' "$err"
+result $? "is told, and nothing is done; a blank is none"
 
 chat "$facts
 /save $work/talk.json

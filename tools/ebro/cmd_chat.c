@@ -237,6 +237,10 @@ static int say(struct chat *c, const char *text, size_t n) {
 
 enum { QUIT = -1 };
 
+static bool has_system(const struct chat *c) {
+    return c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
+}
+
 /* Messages before the last one of the user; SIZE_MAX: there is none. */
 static size_t last_question(const struct eb_conversation *t) {
     for (size_t i = t->n; i > 0; i--)
@@ -253,17 +257,23 @@ static int do_help(struct chat *c, const char *rest) {
 
 static int do_clear(struct chat *c, const char *rest) {
     (void)rest;
-    bool system = c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
+    bool system = has_system(c);
     eb_conversation_cut(&c->talk, system ? 1 : 0);
+    note(c, "the conversation is forgotten%s", system ? ", the system message remains" : "");
     c->changed = true;
     return forget(c);
 }
 
 static int do_system(struct chat *c, const char *rest) {
+    if (!*rest && !has_system(c)) {
+        note(c, "there is no system message to remove");
+        return EB_EXIT_OK;
+    }
     if (!eb_conversation_set_system(&c->talk, rest)) {
         eb_complain("out of memory for the system message");
         return EB_EXIT_MEMORY;
     }
+    note(c, "the system message is %s", *rest ? "set" : "removed");
     c->rewound = "the system message changed";
     c->changed = true;
     return EB_EXIT_OK;
@@ -276,7 +286,10 @@ static int do_undo(struct chat *c, const char *rest) {
         note(c, "there is nothing to undo");
         return EB_EXIT_OK;
     }
+    bool answered = c->talk.n > at + 1;
     eb_conversation_cut(&c->talk, at);
+    note(c, "the last message%s taken back, %zu message%s remain%s",
+         answered ? " and the reply to it are" : " is", at, plural(at), at == 1 ? "s" : "");
     c->rewound = "a turn was taken back";
     c->changed = true;
     return EB_EXIT_OK;
@@ -367,14 +380,18 @@ static int command(struct chat *c, const char *line) {
     static const struct {
         const char *name;
         int (*run)(struct chat *c, const char *rest);
-    } all[] = {{"help", do_help}, {"clear", do_clear}, {"system", do_system},
-               {"undo", do_undo}, {"regen", do_regen}, {"save", do_save},
-               {"load", do_load}, {"stats", do_stats}, {"quit", do_quit}};
+        bool takes_text;
+    } all[] = {{"help", do_help, false}, {"clear", do_clear, false}, {"system", do_system, true},
+               {"undo", do_undo, false}, {"regen", do_regen, false}, {"save", do_save, true},
+               {"load", do_load, true},  {"stats", do_stats, false}, {"quit", do_quit, false}};
     size_t n = strcspn(line, " \t\n");
     const char *rest = line + n + strspn(line + n, " \t\n");
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strlen(all[i].name) == n && strncmp(all[i].name, line, n) == 0)
-            return all[i].run(c, rest);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strlen(all[i].name) != n || strncmp(all[i].name, line, n) != 0) continue;
+        if (all[i].takes_text || !*rest) return all[i].run(c, rest);
+        note(c, "/%s takes no argument", all[i].name);
+        return EB_EXIT_OK;
+    }
     note(c, "no command /%.*s: /help lists them, and // starts a message with one /", (int)n, line);
     return EB_EXIT_OK;
 }
