@@ -151,9 +151,11 @@ What is the code for Mira?
 }
 refuses "a file that is no JSON" "not valid JSON" '[{"role": '
 refuses "a file that is no array" "array of messages" '{}'
-refuses "an unknown role" "message 0: its role" '[{"role": "tool", "content": "x"}]'
-refuses "no content" "message 0: its content" '[{"role": "user"}]'
-refuses "a late system message" "message 1: a system" \
+refuses "an unknown role" 'message 1: its role ("tool") is none of' '[{"role": "tool", "content": "x"}]'
+refuses "no role" "message 2: its role (missing)" '[{"role": "user", "content": "x"}, 5]'
+refuses "a long role" 'message 1: its role ("x*\.\.\.) is' "[{\"role\": \"$(printf 'x%.0s' $(seq 99))\"}]"
+refuses "no content" "message 1: its content" '[{"role": "user"}]'
+refuses "a late system message" "message 2: a system" \
     '[{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]'
 chat "/load $work/absent
 /save $work/absent/x

@@ -15,11 +15,12 @@ refuses_ids "nothing" 'ids.json' ''
 refuses_ids "cut in the middle" 'not valid JSON' '[1, 2, '
 refuses_ids "nested 100,000 deep" 'not valid JSON' "$(repeat '[' 100000)"
 refuses_ids "an id beyond 64 bits" 'ids.json' '[99999999999999999999999]'
-refuses_ids "an id beyond 32 bits" 'element 1 ' '[1, 4294967297]'
-refuses_ids "the least number" 'element 0 ' '[-9223372036854775808]'
-refuses_ids "a float that is whole" 'element 0 ' '[1.0]'
-refuses_ids "a string" 'element 1 ' '[1, "2"]'
-refuses_ids "null" 'element 0 ' '[null]'
+refuses_ids "an id beyond 32 bits" 'element 2 (4294967297) is' '[1, 4294967297]'
+refuses_ids "the least number" 'element 1 (-9223372036854775808) is' '[-9223372036854775808]'
+refuses_ids "a float that is whole" 'element 1 (1.0) is' '[1.0]'
+refuses_ids "a string" 'element 2 ("2") is' '[1, "2"]'
+refuses_ids "null" 'element 1 (null) is' '[null]'
+refuses_ids "a long array" 'element 1 (\[7,7,7,[7,]*\.\.\.) is' "[[7$(repeat ',7' 9000)]]"
 refuses_ids "something behind the array" 'not valid JSON' '[1] [2]'
 refuses_ids "bytes that are no UTF-8" 'ids.json' $'["\xff\xfe"]'
 refuses_ids "more ids than the context holds" 'context' "[1$(repeat ',1' 9000)]"

@@ -114,24 +114,33 @@ char *eb_conversation_dump(const struct eb_conversation *c) {
     return bytes;
 }
 
-static bool take_message(struct eb_conversation *c, const json_t *one, size_t number,
-                         const char **wrong) {
+/* False: `wrong` says why; empty: out of memory. */
+static bool take_message(struct eb_conversation *c, const json_t *one, size_t i, char *wrong,
+                         size_t wrong_bytes) {
+    const json_t *given = json_object_get(one, "role");
     const json_t *content = json_object_get(one, "content");
     const json_t *reasoning = json_object_get(one, "reasoning_content");
-    const char *name = json_string_value(json_object_get(one, "role")), *role = NULL;
-    for (size_t i = 0; name && i < sizeof roles / sizeof *roles; i++)
-        if (strcmp(name, roles[i]) == 0) role = roles[i];
+    const char *name = json_string_value(given), *role = NULL, *problem = NULL;
+    for (size_t k = 0; name && k < sizeof roles / sizeof *roles; k++)
+        if (strcmp(name, roles[k]) == 0) role = roles[k];
     if (json_is_null(reasoning)) reasoning = NULL;
-    *wrong = NULL;
-    if (!role)
-        *wrong = "its role is none of system, user, assistant";
-    else if (number > 0 && role == roles[0])
-        *wrong = "a system message can only be the first one";
+    *wrong = '\0';
+    if (!role) {
+        char value[32] = "missing";
+        if (given) eb_json_shorten(given, value, sizeof value);
+        snprintf(wrong, wrong_bytes, "its role (%s) is none of system, user, assistant", value);
+        return false;
+    }
+    if (i > 0 && role == roles[0])
+        problem = "a system message can only be the first one";
     else if (!json_is_string(content))
-        *wrong = "its content is no text";
+        problem = "its content is no text";
     else if (reasoning && !json_is_string(reasoning))
-        *wrong = "its reasoning_content is no text";
-    if (*wrong) return false;
+        problem = "its reasoning_content is no text";
+    if (problem) {
+        snprintf(wrong, wrong_bytes, "%s", problem);
+        return false;
+    }
     return eb_conversation_add(c, role, json_string_value(content), json_string_length(content),
                                json_string_value(reasoning), json_string_length(reasoning));
 }
@@ -151,11 +160,11 @@ static bool from_json(struct eb_conversation *c, const char *what, json_t *all,
     bool ok = json_is_array(all);
     if (!ok) snprintf(text, text_bytes, "%s: a JSON array of messages is needed", what);
     for (size_t i = 0; ok && i < json_array_size(all); i++) {
-        const char *wrong = NULL;
-        ok = take_message(&loaded, json_array_get(all, i), i, &wrong);
+        char wrong[128];
+        ok = take_message(&loaded, json_array_get(all, i), i, wrong, sizeof wrong);
         if (!ok)
-            snprintf(text, text_bytes, "%s: message %zu: %s", what, i,
-                     wrong ? wrong : "out of memory");
+            snprintf(text, text_bytes, "%s: message %zu: %s", what, i + 1,
+                     *wrong ? wrong : "out of memory");
     }
     json_decref(all);
     if (ok) {

@@ -26,7 +26,10 @@ static int take_array(const char *what, const json_t *all, uint32_t vocab, struc
         const json_t *one = json_array_get(all, i);
         if (!json_is_integer(one) || json_integer_value(one) < 0 ||
             json_integer_value(one) >= (json_int_t)vocab) {
-            eb_complain("%s: element %zu is not a token id from 0 to %u", what, i, vocab - 1);
+            char value[32];
+            eb_json_shorten(one, value, sizeof value);
+            eb_complain("%s: element %zu (%s) is not a token id from 0 to %u", what, i + 1, value,
+                        vocab - 1);
             return EB_EXIT_USAGE;
         }
         out->ids[i] = (int32_t)json_integer_value(one);
