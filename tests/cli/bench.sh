@@ -12,12 +12,24 @@ done
 
 fails "nothing named" 1 "model, ops, mla" bench
 fails "unknown benchmark" 1 '"walk" is none of' bench walk
-fails "threads that are no list" 1 '"1;2" is not a list' bench model --quick -t '1;2'
+fails "threads that are no list" 1 '"1;2" is not a list.*bench model --help' bench model --quick -t '1;2'
 fails "threads that are too many" 1 '"1,257" is not a list' bench model --quick -t 1,257
 fails "no runs" 1 "-r" bench model -r 0
 fails "a device that is not there" 3 "CUDA7" bench model --quick -dev CUDA7
 fails "a model that is not there" 2 "no/such" bench model --quick -m no/such
-fails "unknown operator" 1 '"walk" is no operator' bench ops --op walk
+fails "unknown operator" 1 '"walk" is no operator: embed, ' bench ops --op walk
+cp "$err" "$work/told"
+run bench ops --help
+op=none
+for op in $(sed -n 's/^ *X([A-Z_0-9]*, \([a-z_0-9]*\)).*/\1/p' "$header"); do
+    grep -qw "$op" "$work/told" && grep -q "^  .* $op\(,\|\$\| \[EBRO\)" "$out" || break
+    op=all
+done
+[ $op = all ] && ! grep -q '.\{81\}' "$out" && grep -q 'every "% read" is too high' "$out"
+result $? "and every operator is named, in the help too"
+run bench mla --help
+grep -q 'is a fraction: 0.05 where the table has 5.0%' "$out"
+result $? "the help tells a loss of JSON from one of the table"
 EBRO_BENCH_OP=walk fails "unknown operator of the environment" 1 '^ebro: EBRO_BENCH_OP: "walk"' bench ops
 EBRO_THREADS='1;2' fails "threads of the environment" 1 '^ebro: EBRO_THREADS: "1;2"' bench model --quick
 run bench model --help

@@ -27,7 +27,8 @@ static const char usage[] =
     "cores, load, device, description, backend, rung, threads, model, cache, heads;\n"
     "rows, an array of objects: rows, context, expanded_seconds and absorbed_seconds\n"
     "(each with median, min, max), engine, loss; and mixes, an array of objects: name,\n"
-    "expanded_seconds, absorbed_seconds, engine_seconds, best_seconds, loss.\n";
+    "expanded_seconds, absorbed_seconds, engine_seconds, best_seconds, loss. There loss\n"
+    "is a fraction: 0.05 where the table has 5.0%.\n";
 
 enum form { EXPANDED, ABSORBED, N_FORMS };
 static const char *const form_names[N_FORMS] = {"expanded", "absorbed"};

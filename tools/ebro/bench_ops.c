@@ -20,8 +20,10 @@ static const char usage[] =
     "  Gma/s       multiply-adds that the definition asks for, 10^9 a second\n"
     "  % peak      those, of what the rung's registers do in this run\n"
     "  error       relative error against float64, where a reference is cheap\n"
-    "Rates and ceilings are of wall time; of one CPU thread, of processor time, which a\n"
-    "busy machine disturbs little.\n"
+    "Rates and ceilings are of wall time; of one CPU thread, of processor time, which\n"
+    "a busy machine disturbs little.\n"
+    "The ceilings are measured once, at the start. If a busy machine spoils that of\n"
+    "reading, every \"% read\" is too high: far above 100, run it again.\n"
     "\n"
     "With --json an object: schema (\"ebro-bench-ops-1\"), version, date, processor,\n"
     "cores, load, device, description, backend, rung, threads,\n"
@@ -179,21 +181,38 @@ static bool is_op(const char *name) {
     return false;
 }
 
-static const struct eb_arg op_args[] = {
-    {.name = "--op",
-     .env = "EBRO_BENCH_OP",
-     .meta = "NAME",
-     .kind = EB_ARG_TEXT,
-     .offset = offsetof(struct eb_bench_options, op),
-     .from = offsetof(struct eb_bench_options, op_from),
-     .help = "this operator alone: linear, kda_step, mla_decode, ..."}};
+/* The names of all operators, in lines of at most `width`. */
+static void list_ops(char *out, size_t bytes, size_t width) {
+    size_t n = 0, line = 0;
+    out[0] = '\0';
+    for (int op = 0; op < EBRO_N_OPS; op++) {
+        const char *name = eb_op_name((ebro_op)op), *comma = op + 1 < EBRO_N_OPS ? "," : "";
+        size_t need = strlen(name) + strlen(comma) + 1; /* the blank or newline before it */
+        if (n + need >= bytes) return;
+        bool breaks = n > 0 && line + need > width;
+        snprintf(out + n, bytes - n, "%s%s%s", n == 0 ? "" : breaks ? "\n" : " ", name, comma);
+        line = n == 0 || breaks ? need - 1 : line + need;
+        n += strlen(out + n);
+    }
+}
+
+static char op_help[512]; /* set before it is shown */
+static const struct eb_arg op_args[] = {{.name = "--op",
+                                         .env = "EBRO_BENCH_OP",
+                                         .meta = "NAME",
+                                         .kind = EB_ARG_TEXT,
+                                         .offset = offsetof(struct eb_bench_options, op),
+                                         .from = offsetof(struct eb_bench_options, op_from),
+                                         .help = op_help}};
 static const struct eb_arg_group op_group = {"Choice", op_args, 1};
 
 static int measure(struct eb_ops_bench *b) {
     const struct eb_options *o = &b->b->o;
     if (b->b->op && !is_op(b->b->op)) {
-        eb_complain("%s: \"%s\" is no operator: linear, kda_step, mla_decode, ...",
-                    eb_args_label(&op_group, "--op", b->b), b->b->op);
+        char names[512];
+        list_ops(names, sizeof names, sizeof names);
+        eb_complain("%s: \"%s\" is no operator: %s", eb_args_label(&op_group, "--op", b->b),
+                    b->b->op, names);
         return EB_EXIT_USAGE;
     }
     int code = eb_bench_describe(o, &b->host);
@@ -213,6 +232,9 @@ static int measure(struct eb_ops_bench *b) {
 int eb_bench_ops(int argc, char **argv) {
     const struct eb_arg_group groups[] = {eb_bench_args, op_group, eb_bench_output_args,
                                           eb_bench_device_args(), eb_log_args};
+    static const char head[] = "this operator alone:\n";
+    memcpy(op_help, head, sizeof head);
+    list_ops(op_help + sizeof head - 1, sizeof op_help - sizeof head + 1, 52);
     struct eb_bench_options options;
     int code = eb_bench_options_read("bench ops", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &options);

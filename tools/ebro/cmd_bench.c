@@ -114,7 +114,7 @@ bool eb_bench_threads(const struct eb_bench_options *b, uint32_t *list, size_t *
     const struct eb_arg_group group = eb_bench_model_args();
     eb_complain(
         "%s: \"%s\" is not a list such as 1,2 of up to %d numbers from 0 to %d "
-        "(`ebro bench --help` says more)",
+        "(`ebro bench model --help` says more)",
         eb_args_label(&group, "-t", b), b->threads, EB_BENCH_MAX_THREADS, MOST);
     return false;
 }
