@@ -194,9 +194,16 @@ What is the code for Mira?
 " --memory 4
 answers "a message that memory is too small for is dropped, and the program lives" $'1938\n4821'
 grep -q '^ebro: --memory 4 (MiB) is too little: .* needs [0-9]* bytes of cache .*[0-9] .*allowed' "$err" &&
-    grep -q '^(the message is dropped; /undo or /clear makes room' "$err" &&
+    grep -q '^(the message is dropped; /undo or /clear makes room, and so does a larger --memory)' "$err" &&
     grep -q '^(4 messages, ' "$err" && grep -q '^(memory: [0-9.]* MiB for this .*; 4.0 MiB allowed)' "$err"
 result $? "with the needed and the allowed bytes"
+chat "$facts
+" --system "Answer briefly." --memory 2
+[ $rc -eq 0 ] && [ ! -s "$out" ] && grep -qx '(the message is dropped; what makes room is a larger --memory)' "$err"
+result $? "where nothing can be taken back, no such advice"
+chat "$facts" --system "Answer briefly." -c 20
+[ $rc -eq 0 ] && grep -q '^(context full: .* are all: what makes room is a larger -c)' "$err"
+result $? "nor where the context is full"
 chat "Tell me a story.
 /undo
 $facts

@@ -91,6 +91,17 @@ static const char *plural(uint64_t n) {
     return n == 1 ? "" : "s";
 }
 
+static bool has_system(const struct chat *c) {
+    return c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
+}
+
+/* How advice begins that ends with an option: what else makes room, where of the first n messages
+ * there is something to take back. */
+static const char *room(const struct chat *c, size_t n) {
+    return n > (has_system(c) ? 1u : 0u) ? "/undo or /clear makes room, and so does"
+                                         : "what makes room is";
+}
+
 /* ---- a turn ----------------------------------------------------------------------------- */
 
 /* An empty sequence in place of the one that has read something. */
@@ -176,7 +187,7 @@ static int read_message(struct chat *c, size_t before, bool *whole) {
  * to end: as long as there is a sequence. */
 static int survive(const struct chat *c, int code, const char *what) {
     if (code != EB_EXIT_MEMORY || !c->s.seq) return code;
-    note(c, "%s; /undo or /clear makes room, and so may a larger --memory", what);
+    note(c, "%s; %s a larger --memory", what, room(c, c->talk.n));
     return EB_EXIT_OK;
 }
 
@@ -192,8 +203,8 @@ static int reply(struct chat *c) {
     if (want.n >= c->s.n_ctx) {
         note(c,
              "context full: with this message the conversation has %zu tokens, and %u are all: "
-             "/undo or /clear makes room, and so does a larger -c",
-             want.n, c->s.n_ctx);
+             "%s a larger -c",
+             want.n, c->s.n_ctx, room(c, c->talk.n - 1));
         goto out;
     }
     eb_interrupted = 0;
@@ -236,10 +247,6 @@ static int say(struct chat *c, const char *text, size_t n) {
 /* ---- commands --------------------------------------------------------------------------- */
 
 enum { QUIT = -1 };
-
-static bool has_system(const struct chat *c) {
-    return c->talk.n > 0 && strcmp(c->talk.v[0].role, "system") == 0;
-}
 
 /* Messages before the last one of the user; SIZE_MAX: there is none. */
 static size_t last_question(const struct eb_conversation *t) {
@@ -412,8 +419,8 @@ static int settle(struct chat *c) {
     if (settled.n_too_long > 0)
         note(c,
              "the conversation has %zu tokens, and %u are all: its messages are stored, but not "
-             "what was read; /undo or /clear makes room, and so does a larger -c",
-             settled.n_too_long, c->s.n_ctx);
+             "what was read; %s a larger -c",
+             settled.n_too_long, c->s.n_ctx, room(c, c->talk.n));
     if (code != EB_EXIT_OK || !settled.anew) return code;
     tell_again(c, &settled);
     eb_interrupted = 0;
