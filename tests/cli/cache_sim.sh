@@ -75,13 +75,16 @@ with '' cache-sim -
 [ $rc -eq 1 ] && grep -q '^ebro: standard input holds no request$' "$err"
 result $? "an empty trace"
 with '{"session": "a", "cut": 1, "parts": [["a", 3]]}' cache-sim -
-[ $rc -eq 1 ] && grep -q 'request 1: cut after token 1, the session has 0' "$err"
+[ $rc -eq 1 ] && grep -q '^ebro: standard input, line 1: cut after token 1, the session has 0' "$err"
 result $? "a cut behind the session's end"
 
 with '{"tokens": [1, 2]}
 {"tokens": [1, -2]}' cache-sim -
 [ $rc -eq 1 ] && grep -q 'standard input, line 2: a token id' "$err"
 result $? "a line that is wrong is named"
+
+printf '%s\n' '{"tokens": [1]}' '' '{"parts": []}' >"$work/empty.jsonl"
+fails "an empty prompt is told with its line" 1 "empty.jsonl, line 3: an empty prompt" cache-sim "$work/empty.jsonl"
 
 run cache-sim --generate agentic --requests 40 --print-trace
 cp "$out" "$work/a.jsonl"

@@ -394,8 +394,8 @@ static void refused_walks(void **state) {
     (void)state;
     static const struct {
         const char *text, *part;
-    } bad[] = {{"{\"tokens\": []}", "request 1: an empty prompt"},
-               {"{\"tokens\": [1]}\n{\"tokens\": [50]}", "request 2: token id 50"},
+    } bad[] = {{"{\"tokens\": []}", ", line 1: an empty prompt"},
+               {"{\"tokens\": [1]}\n\n{\"tokens\": [50]}", ", line 3: token id 50"},
                {"{\"session\": \"a\", \"cut\": 1, \"tokens\": [1]}", "the session has 0"},
                {"{\"parts\": [[\"a\", 268435456], [\"a\", 1]]}", "more than"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -21,6 +21,7 @@ struct eb_sim_part {
 };
 
 struct eb_sim_request {
+    uint64_t line;
     uint32_t session, cut; /* EB_SIM_NONE: no session; all of it */
     size_t first_part;
     uint32_t n_parts; /* of the prompt; n_reply more follow: what is generated */
@@ -32,6 +33,7 @@ struct eb_sim_request {
 enum { EB_SIM_NONE = UINT32_MAX, EB_SIM_MAX_PROMPT = 1 << 28 };
 
 struct eb_sim_trace {
+    const char *label; /* names it in errors; not a copy */
     struct eb_sim_request *requests;
     struct eb_sim_part *parts;
     int32_t *ids;
@@ -43,7 +45,7 @@ struct eb_sim_trace {
 };
 
 /* Reads JSON lines to the end. FORMAT names `label`, the line and what would be right; IO where it
- * cannot be read. *out, zeroed before, is to be freed either way. */
+ * cannot be read. *out, zeroed before, is to be freed either way; it keeps `label`. */
 int32_t eb_sim_read(FILE *f, const char *label, struct eb_sim_trace *out, ebro_error *err);
 void eb_sim_trace_free(struct eb_sim_trace *t);
 
@@ -73,7 +75,7 @@ struct eb_sim_walk {
 };
 
 /* False at the end, and on an error (*st). An id beyond the vocabulary, a cut behind a session's
- * end and an empty or too long prompt are INVALID, with the number of the request. */
+ * end and an empty or too long prompt are INVALID, with the trace's label and line. */
 bool eb_sim_step(struct eb_sim_walk *w, int32_t *st, ebro_error *err);
 void eb_sim_walk_free(struct eb_sim_walk *w);
 

@@ -160,7 +160,7 @@ static int32_t check_keys(struct reader *r, json_t *line) {
 
 static int32_t add_request(struct reader *r, json_t *line) {
     struct eb_sim_request q = {
-        .session = EB_SIM_NONE, .cut = EB_SIM_NONE, .first_part = r->t->n_parts};
+        .line = r->line, .session = EB_SIM_NONE, .cut = EB_SIM_NONE, .first_part = r->t->n_parts};
     const json_t *session = json_object_get(line, "session"), *cut = json_object_get(line, "cut");
     const json_t *parts = json_object_get(line, "parts"), *ids = json_object_get(line, "tokens");
     const json_t *reply = json_object_get(line, "generate"), *keep = json_object_get(line, "keep");
@@ -196,6 +196,7 @@ static int32_t read_line(struct reader *r, const char *text, size_t n) {
 }
 
 int32_t eb_sim_read(FILE *f, const char *label, struct eb_sim_trace *out, ebro_error *err) {
+    out->label = label;
     struct reader r = {.t = out, .label = label, .sessions = json_object(), .err = err};
     char *text = NULL;
     size_t capacity = 0;

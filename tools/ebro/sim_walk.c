@@ -1,4 +1,6 @@
 /* sim_walk.c: spells the requests of a trace out, token by token, and keeps what sessions hold. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -28,6 +30,19 @@ static void cut_chain(struct eb_sim_chain *c, uint64_t n_tokens) {
     }
 }
 
+/* The request that the walk stands at cannot be spelled out. */
+static int32_t wrong(const struct eb_sim_walk *w, ebro_error *err, const char *fmt, ...)
+    EB_PRINTF(3, 4);
+static int32_t wrong(const struct eb_sim_walk *w, ebro_error *err, const char *fmt, ...) {
+    char what[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return eb_fail(err, EBRO_INVALID, "%s, line %llu: %s", w->trace->label,
+                   (unsigned long long)w->request->line, what);
+}
+
 static int32_t spell(struct eb_sim_walk *w, const struct eb_sim_part *p, size_t *n,
                      ebro_error *err) {
     void *ids = w->ids;
@@ -38,9 +53,7 @@ static int32_t spell(struct eb_sim_walk *w, const struct eb_sim_part *p, size_t 
         int32_t id =
             p->given ? w->trace->ids[p->from + i] : eb_sim_token(p->name, p->from + i, w->vocab);
         if ((uint32_t)id >= w->vocab)
-            return eb_fail(err, EBRO_INVALID,
-                           "request %zu: token id %d, the vocabulary has 0 to %u", w->next, id,
-                           w->vocab - 1);
+            return wrong(w, err, "token id %d, the vocabulary has 0 to %u", id, w->vocab - 1);
         w->ids[(*n)++] = id;
     }
     return EBRO_OK;
@@ -59,14 +72,12 @@ static int32_t spell_request(struct eb_sim_walk *w, struct eb_sim_chain *c, ebro
     size_t n = 0;
     int32_t st = EBRO_OK;
     if (check_length(w, c) != EBRO_OK)
-        return eb_fail(err, EBRO_INVALID, "request %zu: more than %d tokens", w->next,
-                       EB_SIM_MAX_PROMPT);
+        return wrong(w, err, "more than %d tokens", EB_SIM_MAX_PROMPT);
     for (size_t i = 0; st == EBRO_OK && c != NULL && i < c->n; i++)
         st = spell(w, &c->parts[i], &n, err);
     for (uint32_t i = 0; st == EBRO_OK && i < q->n_parts; i++)
         st = spell(w, &w->trace->parts[q->first_part + i], &n, err);
-    if (st == EBRO_OK && n == 0)
-        return eb_fail(err, EBRO_INVALID, "request %zu: an empty prompt", w->next);
+    if (st == EBRO_OK && n == 0) return wrong(w, err, "an empty prompt");
     w->n_prompt = (uint32_t)n;
     if (st == EBRO_OK && q->n_reply > 0)
         st = spell(w, &w->trace->parts[q->first_part + q->n_parts], &n, err);
@@ -83,9 +94,8 @@ static int32_t next(struct eb_sim_walk *w, ebro_error *err) {
     struct eb_sim_chain *c = q->session != EB_SIM_NONE ? &w->sessions[q->session] : NULL;
     if (q->cut != EB_SIM_NONE) {
         if (q->cut > c->n_tokens)
-            return eb_fail(err, EBRO_INVALID,
-                           "request %zu: cut after token %u, the session has %llu", w->next, q->cut,
-                           (unsigned long long)c->n_tokens);
+            return wrong(w, err, "cut after token %u, the session has %llu", q->cut,
+                         (unsigned long long)c->n_tokens);
         cut_chain(c, q->cut);
     }
     int32_t st = spell_request(w, c, err);
