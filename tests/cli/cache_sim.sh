@@ -128,6 +128,16 @@ assert "lru" in t and "cost" in t and "1 GiB" in t and any("bytes" in x for x in
 else
     skip "no python3 to read the SVG with"
 fi
+cp "$work/trace.jsonl" "$work/t.jsonl"
+ln -s t.jsonl "$work/link.jsonl"
+fails "a table over the trace" 1 "--csv and the trace are the same file: $work/t" cache-sim "$work/link.jsonl" --csv "$work/t.jsonl"
+fails "a plot over the trace" 1 "--svg and the trace are the same file: $work/t" cache-sim "$work/t.jsonl" --csv "$work/other.csv" --svg "$work/t.jsonl"
+fails "a plot over the table" 1 "--csv and --svg are the same file" cache-sim "$work/t.jsonl" --csv "$work/new" --svg "$work/./new"
+cmp -s "$work/t.jsonl" "$work/trace.jsonl" && [ ! -e "$work/new" ] && [ ! -e "$work/other.csv" ]
+result $? "none of them is written"
+run cache-sim "$work/t.jsonl" --csv /dev/null --svg /dev/null
+[ $rc -eq 0 ]
+result $? "what is no file may be named twice"
 fails "a plot that cannot be written" 1 "cannot write" cache-sim --generate one-off --requests 2 --svg "$work/no/such.svg"
 
 finish

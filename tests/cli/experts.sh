@@ -65,6 +65,16 @@ refused "a tensor that is missing" 'no tensor "layers"' "$work/bad"
 refused "a file of something else" 'no tensor "layers"' "$work/first"
 fails "another prompt" 1 "another prompt" logits -p "Two" --out "$work/none" --experts "$work/experts"
 fails "one file for both" 1 "same file" logits -p x --out "$work/none" --save-experts "$work/none"
+fails "logits over the choices" 1 "--out and --experts name the same file" logits -p "$text" \
+    --out "$work/../${work##*/}/experts" --experts "$work/experts"
+fails "choices over the choices" 1 "--save-experts and --experts" logits -p "$text" --out "$work/none" \
+    --save-experts "$work/experts" --experts "$work/experts"
+printf '[4096, 488]' >"$work/ids"
+fails "logits over the ids" 1 "--out and --ids" logits --ids "$work/ids" --out "$work/ids"
+fails "choices over the ids" 1 "--save-experts and --ids" logits --ids "$work/ids" --out "$work/none" \
+    --save-experts "$work/ids"
+[ "$(cat "$work/ids")" = '[4096, 488]' ] && header "$work/experts" | grep -q '"experts"'
+result $? "and both are as they were"
 fails "choices that cannot be written" 1 "$work/absent/x" logits -p x --out "$work/none" \
     --save-experts "$work/absent/x"
 

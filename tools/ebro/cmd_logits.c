@@ -5,6 +5,7 @@
 
 #include "choices.h"
 #include "common.h"
+#include "file_out.h"
 #include "ids_in.h"
 #include "safetensors_out.h"
 
@@ -69,6 +70,24 @@ static const struct eb_arg output_args[] = {
              "that alone"},
 };
 
+/* Nothing that is written may replace what is read, or what else is written. */
+static int check_files(const struct eb_options *o) {
+    const char *ids = o->ids && strcmp(o->ids, "-") != 0 ? o->ids : NULL;
+    const struct {
+        const char *names, *path, *other;
+    } pairs[] = {{"--out and --save-experts", o->out, o->save_experts},
+                 {"--out and --ids", o->out, ids},
+                 {"--out and --experts", o->out, o->experts},
+                 {"--save-experts and --ids", o->save_experts, ids},
+                 {"--save-experts and --experts", o->save_experts, o->experts}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (!eb_file_same(pairs[i].path, pairs[i].other)) continue;
+        eb_complain("%s name the same file: %s", pairs[i].names, pairs[i].path);
+        return EB_EXIT_USAGE;
+    }
+    return EB_EXIT_OK;
+}
+
 static int check_options(struct eb_options *o) {
     /* of an option and an environment variable the option wins */
     if (o->prompt_from > o->ids_from)
@@ -84,9 +103,7 @@ static int check_options(struct eb_options *o) {
         wrong = "the prompt is empty";
     else if (!o->out || !*o->out)
         wrong = "no output file: give --out FILE.safetensors";
-    else if (o->save_experts && strcmp(o->save_experts, o->out) == 0)
-        wrong = "--out and --save-experts name the same file";
-    if (!wrong) return EB_EXIT_OK;
+    if (!wrong) return check_files(o);
     eb_complain("%s (`ebro logits --help` says more)", wrong);
     return EB_EXIT_USAGE;
 }

@@ -112,3 +112,27 @@ out:
     free(real);
     return ok;
 }
+
+/* The folder that the name lies in. */
+static bool stat_folder(const char *path, struct stat *out) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    bool ok = folder && stat(folder, out) == 0;
+    free(folder);
+    return ok;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool eb_file_same(const char *a, const char *b) {
+    struct stat one, other;
+    if (!a || !b) return false;
+    bool there = stat(a, &one) == 0;
+    if (there != (stat(b, &other) == 0)) return false;
+    if (there) return S_ISREG(one.st_mode) && is_same(&one, &other);
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    if (strcmp(slash_a ? slash_a + 1 : a, slash_b ? slash_b + 1 : b) != 0) return false;
+    return stat_folder(a, &one) && stat_folder(b, &other) && is_same(&one, &other);
+}

@@ -1,4 +1,4 @@
-/* file_out.h: writes a file whole or not at all. */
+/* file_out.h: writes a file whole or not at all, and tells whether two names are of one file. */
 #ifndef EB_FILE_OUT_H
 #define EB_FILE_OUT_H
 
@@ -13,5 +13,9 @@
  * `text` says what went wrong. */
 bool eb_file_write(const char *path, bool (*write)(FILE *f, const void *user), const void *user,
                    char *text, size_t text_bytes);
+
+/* Both names lead to one regular file, or would: writing to the one would replace the other. False
+ * where one is NULL. */
+bool eb_file_same(const char *a, const char *b);
 
 #endif

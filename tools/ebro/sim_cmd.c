@@ -609,6 +609,22 @@ static int print_trace(struct run *r) {
     return eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
 }
 
+/* Nothing that is written may replace the trace, or what else is written. */
+static int check_files(const struct sim_options *x) {
+    const char *trace = x->trace && !is_stdin(x->trace) ? x->trace : NULL;
+    const struct {
+        const char *names, *path, *other;
+    } pairs[] = {{"--csv and the trace", x->csv, trace},
+                 {"--svg and the trace", x->svg, trace},
+                 {"--csv and --svg", x->csv, x->svg}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (!eb_file_same(pairs[i].path, pairs[i].other)) continue;
+        eb_complain("%s are the same file: %s", pairs[i].names, pairs[i].path);
+        return EB_EXIT_USAGE;
+    }
+    return EB_EXIT_OK;
+}
+
 static int run(struct run *r) {
     const struct sim_options *x = &r->x;
     if ((x->trace != NULL) == (x->load >= 0)) {
@@ -629,7 +645,8 @@ static int run(struct run *r) {
     }
     r->x.g.kind = (enum eb_sim_kind)x->load;
     if (x->print_trace) return print_trace(r);
-    int code = read_budgets(r);
+    int code = check_files(x);
+    if (code == EB_EXIT_OK) code = read_budgets(r);
     if (code == EB_EXIT_OK) code = read_policies(r);
     if (code == EB_EXIT_OK) code = read_keep(r);
     if (code == EB_EXIT_OK) code = choose_shape(r);
