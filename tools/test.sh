@@ -96,6 +96,15 @@ count_cases() {
         }' "$1"
 }
 
+# What the programs that failed said at last, and how ctest ended.
+show_failures() {
+    local number
+    for number in $(sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#([0-9]+): .*\*\*\*.*/\1/p' "$1"); do
+        { grep "^$number: " "$1" || true; } | tail -n 100
+    done
+    tail -n 40 "$1"
+}
+
 # run_tests FOLDER LABEL [ctest options]
 run_tests() {
     local log="$work/ctest" rc=0 p f s line
@@ -122,7 +131,7 @@ run_tests() {
             }
         }' "$log"
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then fail "$2: ctest ended with $rc"; fi
-    if [ "$rc" -ne 0 ] || [ "$f" -ne 0 ]; then sed 's/^/  | /' "$log" | tail -n 400; fi
+    if [ "$rc" -ne 0 ] || [ "$f" -ne 0 ]; then show_failures "$log" | sed 's/^/  | /'; fi
     printf '%s: %s passed, %s failed, %s skipped\n' "$2" "$p" "$f" "$s"
 }
 

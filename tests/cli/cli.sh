@@ -123,6 +123,7 @@ shrinks() {
     broken
     rm "$work/model/model.safetensors"
     cp "$demo/model.safetensors" "$work/model/"
+    : >"$out" # what is waited for must be new
     "$EBRO" run -m "$work/model" -p "The whale is" -n 100000 "$@" >"$out" 2>"$err" </dev/null &
     pid=$!
     for _ in $(seq 1200); do
