@@ -146,10 +146,10 @@ sanitized() {
     local asan=detect_stack_use_after_return=1
     if build build-san sanitizers -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=address,undefined; then
         ASAN_OPTIONS=$asan UBSAN_OPTIONS=print_stacktrace=1 \
-            without_vulkan run_tests build-san sanitizers -E '_vulkan'
+            without_vulkan run_tests build-san sanitizers -E '_vulkan|^vulkan/(limits|faults)$'
         ASAN_OPTIONS=$asan:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
             run_tests build-san "sanitizers, Vulkan" \
-            -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan)$'
+            -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan|vulkan/(limits|faults))$'
     fi
 }
 
