@@ -3,12 +3,13 @@
  *
  * Bounds: 1e-5 relative for what f32 arithmetic and an f32 state give (about 1e-6); windows are
  * copies and must be exact. A BF16 state is rounded after every token, as in the reference; where
- * the two differ by one rounding of one element, that element is off by at most 2^-7. */
+ * the two differ by one rounding of one element, that element is off by at most 2^-7, and an
+ * output, a sum over many, by a fraction of that: up to 1.1e-3 was seen in 200 runs. */
 #include "tests/opcheck/kda_ref.h"
 
 static const double bound = 1e-5;
 static const double flip = 1.0 / 128 + 1e-5; /* of an element of a BF16 state */
-static const double bf16_bound = 1e-3;       /* of outputs: few elements are off */
+static const double bf16_bound = 1.0 / 256;  /* of outputs: few elements are off */
 
 struct chain {
     struct kda_case c; /* q, k, v unused */
