@@ -86,4 +86,12 @@ static inline bool vk_has_caps(const ebro_dev *dev, uint64_t bits) {
     return (dev->caps.bits & bits) == bits;
 }
 
+/* Whether a kernel's variant is one for matrix units, and its workgroup fits the device. */
+static inline bool vk_matrix_fits(const ebro_dev *dev, enum vk_kernel kernel, uint32_t threads,
+                                  uint32_t shared_bytes) {
+    return (dev->variants[kernel]->needs & EBRO_CAP_MATRIX) != 0 &&
+           dev->limits.maxComputeWorkGroupInvocations >= threads &&
+           dev->limits.maxComputeSharedMemorySize >= shared_bytes;
+}
+
 #endif

@@ -1,7 +1,7 @@
 /* op_mla.c: mla_append and mla_decode. The expanded form is in op_mla_prefill.c. */
 #include <math.h>
 
-#include "backends/vulkan/vulkan.h"
+#include "backends/vulkan/matrix.h"
 #include "shaders/common/args_mla.h"
 
 /* ---- mla_append ------------------------------------------------------------------------- */
@@ -106,9 +106,7 @@ struct plan {
 };
 
 static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_decode_args *a) {
-    return (dev->variants[VK_mla_decode_matrix]->needs & EBRO_CAP_MATRIX) != 0 &&
-           dev->limits.maxComputeSharedMemorySize >= MATRIX_SHARED_BYTES &&
-           dev->limits.maxComputeWorkGroupInvocations >= MATRIX_THREADS &&
+    return vk_matrix_fits(dev, VK_mla_decode_matrix, MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
            a->pages.dtype == EBRO_BF16 && a->kv_lora == MATRIX_LORA && a->rope_dim == MATRIX_ROPE &&
            a->n_heads % MATRIX_EDGE == 0;
 }

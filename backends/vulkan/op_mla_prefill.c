@@ -1,7 +1,7 @@
 /* op_mla_prefill.c: mla_prefill. Contexts are taken in tiles: of each tile keys and values are
  * expanded into the scratch for all heads, then all rows pass over them. Between tiles results
  * stand in `out` and the running sums in the scratch. */
-#include "backends/vulkan/vulkan.h"
+#include "backends/vulkan/matrix.h"
 #include "shaders/common/args_mla.h"
 
 /* Of shaders/vulkan/mla_expand.comp and mla_attend.comp. */
@@ -46,9 +46,7 @@ static uint64_t whole_tiles(uint64_t tokens) {
 }
 
 static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_prefill_args *a) {
-    return (dev->variants[VK_mla_attend_matrix]->needs & EBRO_CAP_MATRIX) != 0 &&
-           dev->limits.maxComputeSharedMemorySize >= MATRIX_SHARED_BYTES &&
-           dev->limits.maxComputeWorkGroupInvocations >= MATRIX_THREADS &&
+    return vk_matrix_fits(dev, VK_mla_attend_matrix, MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
            a->nope_dim == MATRIX_NOPE && a->rope_dim == MATRIX_ROPE && a->v_dim == MATRIX_V_DIM &&
            vk_mat_wide(&a->q) && vk_mat_wide(&a->out);
 }
