@@ -96,11 +96,14 @@ count_cases() {
         }' "$1"
 }
 
-# What the programs that failed said at last, and how ctest ended.
+# What the programs that failed said: first each case that did, with what follows it (a sanitizer's
+# report may be long), then their last lines, and how ctest ended.
 show_failures() {
     local number
     for number in $(sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#([0-9]+): .*\*\*\*.*/\1/p' "$1"); do
-        { grep "^$number: " "$1" || true; } | tail -n 100
+        { grep "^$number: " "$1" || true; } >"$work/said"
+        { grep -E "^$number: (seed|not ok)" -A 4 "$work/said" || true; } | head -n 40
+        tail -n 60 "$work/said"
     done
     tail -n 40 "$1"
 }
