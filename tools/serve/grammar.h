@@ -1,0 +1,67 @@
+/* grammar.h: what a reply may be: a pushdown automaton over bytes and control tokens, made from a
+ * JSON schema, "any JSON object" or tools that must be called; and the walk through it, token by
+ * token. Knows nothing of probabilities. Uses the public API alone. */
+#ifndef EB_GRAMMAR_H
+#define EB_GRAMMAR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ebro/ebro.h"
+
+/* ---- vocabulary --------------------------------------------------------------------------- */
+
+/* The model's tokens as a tree of bytes, made once; immutable: any number of threads may use it. */
+struct eb_vocab;
+int32_t eb_vocab_create(const ebro_model *model, struct eb_vocab **out, ebro_error *err);
+void eb_vocab_destroy(struct eb_vocab **vocab);
+
+/* ---- grammar ------------------------------------------------------------------------------ */
+
+/* Immutable. */
+struct eb_grammar;
+
+/* What the content of a reply must be. */
+enum eb_content { EB_CONTENT_TEXT, EB_CONTENT_JSON_OBJECT, EB_CONTENT_JSON_SCHEMA };
+
+struct eb_grammar_spec {
+    const ebro_model *model; /* its chat format is what the reply is framed in */
+    bool chat;               /* else the reply is the content alone, then a stop token */
+    bool thinking; /* chat, K3: the prompt has opened the think channel: free text first */
+    enum eb_content content;
+    const json_t *schema; /* EB_CONTENT_JSON_SCHEMA */
+    /* Tools that must be called: OpenAI's "tools" array, or NULL. Then there is no content: the
+     * reply is one call (more where parallel_calls is set) of one of them, with arguments that its
+     * "parameters" allow. tool: only the one of this name; NULL: any. */
+    const json_t *tools;
+    const char *tool;
+    bool parallel_calls;
+};
+
+/* UNSUPPORTED for a keyword of JSON Schema that is not known how to keep, with its name and place
+ * ("#/properties/age/multipleOf"); INVALID for what is no schema; both bounded in depth, size and
+ * time for any input. */
+int32_t eb_grammar_create(const struct eb_grammar_spec *spec, struct eb_grammar **out,
+                          ebro_error *err);
+void eb_grammar_destroy(struct eb_grammar **grammar);
+
+/* ---- walk --------------------------------------------------------------------------------- */
+
+/* Where a reply stands in its grammar. Belongs to one thread at a time; holds grammar and vocab. */
+struct eb_walk;
+int32_t eb_walk_create(const struct eb_grammar *grammar, const struct eb_vocab *vocab,
+                       struct eb_walk **out, ebro_error *err);
+void eb_walk_destroy(struct eb_walk **walk);
+/* May the token come next? Stop tokens may where the grammar is complete. */
+bool eb_walk_allows(const struct eb_walk *walk, int32_t id);
+/* Goes on past the token, which must be allowed (INVALID, and nothing has changed). NOMEM_HOST, or
+ * UNSUPPORTED where the grammar is more ambiguous than what is bounded: the request must end. */
+int32_t eb_walk_accept(struct eb_walk *walk, int32_t id, ebro_error *err);
+/* One bit a token (word id / 32, bit id % 32), 1: allowed; vocab_size bits, rounded up to words.
+ * At least one bit is set, always. */
+int32_t eb_walk_mask(const struct eb_walk *walk, uint32_t *mask, ebro_error *err);
+/* True where nothing but a stop token may follow. */
+bool eb_walk_is_over(const struct eb_walk *walk);
+
+#endif
