@@ -64,8 +64,10 @@ static int32_t add_decoding(struct batch *b, ebro_error *err) {
 
 static int32_t add_prompts(struct batch *b, ebro_error *err) {
     int32_t st = EBRO_OK;
+    uint32_t end = b->e->n_chunk, first = b->step.n_rows;
+    if (b->e->prompt_limit < end - first) end = first + b->e->prompt_limit;
     for (struct ebro_seq *s = b->e->seqs; s != NULL && st == EBRO_OK; s = s->next) {
-        uint32_t room = b->e->n_chunk - b->step.n_rows, n = pending(s);
+        uint32_t room = end - b->step.n_rows, n = pending(s);
         if (n < 2) continue;
         if (room == 0 || b->e->max_emits - b->n_emits < EB_MAX_EMITS) break;
         n = eb_experts_limit(s, n < room ? n : room);
@@ -287,6 +289,10 @@ static int32_t run_batch(struct batch *b, ebro_error *err) {
     if (st != EBRO_OK) return undo(b, st, err);
     note_time(b, eb_clock_seconds() - begin);
     return settle(b, err);
+}
+
+void ebro_engine_limit_prompts(ebro_engine *engine, uint32_t n_tokens) {
+    if (engine != NULL) engine->prompt_limit = n_tokens == 0 ? UINT32_MAX : n_tokens;
 }
 
 int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err) {

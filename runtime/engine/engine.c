@@ -44,6 +44,7 @@ static int32_t choose_sizes(struct ebro_engine *e, const ebro_engine_options *o,
     }
     e->n_chunk = o->n_chunk != 0 ? o->n_chunk : EB_DEFAULT_CHUNK;
     if (e->n_chunk > e->n_ctx) e->n_chunk = e->n_ctx;
+    e->prompt_limit = UINT32_MAX;
     e->max_seqs = o->max_seqs != 0 ? o->max_seqs : 1;
     if (e->max_seqs > EB_MAX_SEQS) {
         return eb_fail(err, EBRO_INVALID, "max_seqs %u: at most %d", e->max_seqs, EB_MAX_SEQS);

@@ -95,6 +95,8 @@ struct ebro_engine {
     struct ebro_seq *seqs, *last_seq; /* in the order in which they wait for their turn */
     uint32_t n_seqs;
     bool prompt_waits; /* the last step left one out for want of memory */
+    uint32_t
+        prompt_limit; /* prompt tokens that a step may take; UINT32_MAX: n_chunk alone counts */
 };
 
 /* Rows of a step that the token mixers treat alike: first one row of each decoding sequence, then

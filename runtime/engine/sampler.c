@@ -6,6 +6,8 @@
 #include "engine/engine.h"
 
 enum { DEFAULT_WINDOW = 64 };
+/* Lower than any bias that a caller may give: what is not allowed is never chosen. */
+#define FORBIDDEN (-2e30f)
 
 /* One reason to adjust a logit: a token of the window (seen 1) or a bias. After merging: all
  * reasons of one id. */
@@ -44,6 +46,10 @@ static int32_t check_penalties(ebro_sampling *s, ebro_error *err) {
     return EBRO_OK;
 }
 
+static bool is_allowed(const ebro_sampling *s, uint32_t id) {
+    return s->allowed == NULL || (s->allowed[id / 32] >> (id % 32) & 1u) != 0;
+}
+
 static int32_t check_biases(const ebro_sampling *s, uint32_t vocab, ebro_error *err) {
     if (s->n_biases > 0 && s->biases == NULL) {
         return eb_fail(err, EBRO_INVALID, "ebro_sampling: n_biases is %u, biases is NULL",
@@ -62,6 +68,15 @@ static int32_t check_biases(const ebro_sampling *s, uint32_t vocab, ebro_error *
         }
     }
     return EBRO_OK;
+}
+
+/* Tokens that must not be chosen; *n of them. */
+static int32_t check_allowed(const ebro_sampling *s, uint32_t vocab, uint32_t *n, ebro_error *err) {
+    *n = 0;
+    if (s->allowed == NULL) return EBRO_OK;
+    for (uint32_t id = 0; id < vocab; id++) *n += !is_allowed(s, id);
+    if (*n < vocab) return EBRO_OK;
+    return eb_fail(err, EBRO_INVALID, "ebro_sampling: allowed has no token of the %u in it", vocab);
 }
 
 /* The caller's struct may be older and shorter than ours. */
@@ -93,40 +108,70 @@ static int by_id(const void *a, const void *b) {
     return x->bias < y->bias ? -1 : x->bias > y->bias;
 }
 
+/* The reasons as they come: tokens of the window, then biases. What must not be chosen anyway is
+ * left out. */
+static size_t gather(struct eb_adjust *list, const struct ebro_seq *seq, const ebro_sampling *s,
+                     uint32_t window) {
+    const int32_t *recent = seq->mem->tokens + (seq->mem->n_tokens - window);
+    size_t n = 0;
+    for (uint32_t i = 0; i < window; i++) {
+        if (is_allowed(s, (uint32_t)recent[i]))
+            list[n++] = (struct eb_adjust){.id = recent[i], .seen = 1};
+    }
+    for (uint32_t i = 0; i < s->n_biases; i++) {
+        if (is_allowed(s, (uint32_t)s->biases[i].id))
+            list[n++] = (struct eb_adjust){.id = s->biases[i].id, .bias = s->biases[i].bias};
+    }
+    return n;
+}
+
+/* One entry per id, by rising id; returns how many. */
+static size_t merge(struct eb_adjust *list, size_t n) {
+    size_t last = 0;
+    if (n == 0) return 0;
+    qsort(list, n, sizeof *list, by_id);
+    for (size_t i = 1; i < n; i++) {
+        if (list[last].id == list[i].id) {
+            list[last].seen += list[i].seen;
+            list[last].bias += list[i].bias;
+        } else {
+            list[++last] = list[i];
+        }
+    }
+    return last + 1;
+}
+
+/* Adds an entry for each of the n_forbidden tokens that are not allowed, in order: from the back,
+ * so that the list, which has room for them, is its own source. */
+static void forbid(struct eb_adjust *list, size_t n, size_t n_forbidden, const ebro_sampling *s,
+                   uint32_t vocab) {
+    size_t to = n + n_forbidden;
+    for (uint32_t id = vocab; id-- > 0 && to > n;) {
+        if (!is_allowed(s, id))
+            list[--to] = (struct eb_adjust){.id = (int32_t)id, .bias = FORBIDDEN};
+        else if (n > 0 && list[n - 1].id == (int32_t)id)
+            list[--to] = list[--n];
+    }
+}
+
 /* Fills sampler.list with one entry per id, by rising id. */
 static int32_t collect(struct ebro_engine *e, const struct ebro_seq *seq, const ebro_sampling *s,
-                       size_t *n_out, ebro_error *err) {
+                       uint32_t n_forbidden, size_t *n_out, ebro_error *err) {
     struct eb_sampler *sampler = &e->sampler;
     uint32_t window = s->penalty_last_n != 0 ? s->penalty_last_n : DEFAULT_WINDOW;
     bool penal =
         s->repeat_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
     if (!penal) window = 0;
     if (window > seq->mem->n_tokens) window = seq->mem->n_tokens;
-    size_t n = (size_t)window + s->n_biases, merged = 0;
+    size_t n = (size_t)window + s->n_biases + n_forbidden;
     void *list = sampler->list;
     int32_t st = eb_grow(&e->alloc, &list, &sampler->capacity, n, sizeof *sampler->list, err);
     sampler->list = list;
     *n_out = 0;
     if (st != EBRO_OK || n == 0) return st;
-    for (uint32_t i = 0; i < window; i++) {
-        sampler->list[i] =
-            (struct eb_adjust){.id = seq->mem->tokens[seq->mem->n_tokens - window + i], .seen = 1};
-    }
-    for (uint32_t i = 0; i < s->n_biases; i++) {
-        sampler->list[window + i] =
-            (struct eb_adjust){.id = s->biases[i].id, .bias = s->biases[i].bias};
-    }
-    qsort(sampler->list, n, sizeof *sampler->list, by_id);
-    for (size_t i = 1; i < n; i++) {
-        struct eb_adjust *last = &sampler->list[merged], *next = &sampler->list[i];
-        if (last->id == next->id) {
-            last->seen += next->seen;
-            last->bias += next->bias;
-        } else {
-            sampler->list[++merged] = *next;
-        }
-    }
-    *n_out = merged + 1;
+    n = merge(sampler->list, gather(sampler->list, seq, s, window));
+    forbid(sampler->list, n, n_forbidden, s, e->model->config.vocab_size);
+    *n_out = n + n_forbidden;
     return EBRO_OK;
 }
 
@@ -152,8 +197,10 @@ static int32_t reserve(struct ebro_engine *e, uint64_t bytes, uint32_t kind, ebr
 static int32_t add_adjusts(struct ebro_engine *e, const struct ebro_seq *seq,
                            const ebro_sampling *s, ebro_sample_args *a, ebro_error *err) {
     size_t n = 0;
+    uint32_t n_forbidden = 0;
     struct eb_sampler *sampler = &e->sampler;
-    int32_t st = collect(e, seq, s, &n, err);
+    int32_t st = check_allowed(s, a->vocab, &n_forbidden, err);
+    if (st == EBRO_OK) st = collect(e, seq, s, n_forbidden, &n, err);
     if (st != EBRO_OK) return st;
     if (n > 0) {
         const int32_t offsets[2] = {0, (int32_t)n};

@@ -213,7 +213,8 @@ AT(ebro_sampling, frequency_penalty, 40);
 AT(ebro_sampling, penalty_last_n, 44);
 AT(ebro_sampling, biases, 48);
 AT(ebro_sampling, n_biases, 56);
-GROWS(ebro_sampling, 64);
+AT(ebro_sampling, allowed, 64);
+GROWS(ebro_sampling, 72);
 
 #else
 /* A file must declare something. */

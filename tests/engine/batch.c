@@ -162,6 +162,41 @@ static void check_beside_others(struct fixture *f, int32_t strict) {
     }
 }
 
+/* A prompt comes in steps of so many tokens while others go on, one token a step, and nothing that
+ * is computed changes by it in strict mode. */
+static void limited_prompts(void **state) {
+    enum { LONG = 150, LIMIT = 20 };
+    struct fixture *f = *state;
+    ebro_error err;
+    test_device_needs(EBRO_CAP_STRICT);
+    ebro_engine_options o = usual(2);
+    o.strict = 1;
+    ebro_engine *e = open_engine(f, &o);
+    int32_t ids[LONG], want_id = -1;
+    random_ids(f, ids, LONG);
+    float *want = alone(f, &o, ids, LONG, 1, &want_id);
+    ebro_seq *decoding = start(e, ids, 3), *prompt = NULL;
+    drain(e);
+    ebro_engine_limit_prompts(e, LIMIT);
+    prompt = start(e, ids, LONG);
+    for (uint32_t done = 0; ebro_seq_pending(prompt) > 0;) {
+        int32_t id = greedy(decoding);
+        test_ok(ebro_seq_append(decoding, &id, 1, 0, &err), &err);
+        test_ok(ebro_engine_step(e, &err), &err);
+        assert_int_equal(ebro_seq_pending(decoding), 0);
+        done += LIMIT;
+        assert_int_equal(ebro_seq_length(prompt), done < LONG ? done : LONG);
+    }
+    int32_t id = greedy(prompt);
+    assert_int_equal(id, want_id);
+    test_ok(ebro_seq_append(prompt, &id, 1, 0, &err), &err);
+    ebro_engine_limit_prompts(e, 0);
+    drain(e);
+    assert_memory_equal(logits_of(prompt), want, f->vocab * sizeof *want);
+    free(want);
+    ebro_engine_close(&e);
+}
+
 static void beside_others(void **state) {
     check_beside_others(*state, 0);
 }
@@ -193,8 +228,8 @@ static void equal_prompts_and_gaps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(beside_others),
-                                       cmocka_unit_test(beside_others_strict),
-                                       cmocka_unit_test(equal_prompts_and_gaps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limited_prompts), cmocka_unit_test(beside_others),
+        cmocka_unit_test(beside_others_strict), cmocka_unit_test(equal_prompts_and_gaps)};
     return test_on_fast_devices("engine/batch", tests, set_up, tear_down);
 }

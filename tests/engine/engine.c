@@ -242,6 +242,55 @@ static void penalties_and_biases(void **state) {
     ebro_seq_destroy(&seq);
 }
 
+/* The likeliest of the allowed tokens, whatever biases and penalties say of the others; drawn ones
+ * too, for any share of tokens that are allowed. */
+static void only_allowed_tokens(void **state) {
+    enum { VOCAB = 4352, WORDS = VOCAB / 32, N = 6 };
+    struct fixture *f = *state;
+    ebro_error err;
+    struct test_rng rng = {test_seed()};
+    int32_t ids[N] = {4096, 708, 443, 305, 3752, 708};
+    const float *logits = NULL;
+    uint32_t rows = 0, mask[WORDS];
+    ebro_seq *seq = new_seq(f);
+    test_ok(ebro_seq_append(seq, ids, N, 0, &err), &err);
+    drain(f, seq);
+    test_ok(ebro_seq_logits(seq, &logits, &rows, &err), &err);
+    for (int round = 0; round < 60; round++) {
+        uint64_t one_in = 1 + (uint64_t)round * (uint64_t)round;
+        for (int i = 0; i < WORDS; i++) mask[i] = 0;
+        for (uint32_t t = 0; t < VOCAB; t++)
+            if (test_u64(&rng) % one_in == 0) mask[t / 32] |= 1u << t % 32;
+        uint32_t sure = (uint32_t)(test_u64(&rng) % VOCAB);
+        mask[sure / 32] |= 1u << sure % 32;
+        const ebro_logit_bias biases[2] = {{(int32_t)(sure ^ 1), 1e30f}, {(int32_t)sure, 0.5f}};
+        ebro_sampling s = {.size = sizeof s,
+                           .repeat_penalty = 1.3f,
+                           .biases = biases,
+                           .n_biases = 2,
+                           .allowed = mask};
+        int32_t want = -1;
+        double best = -INFINITY;
+        for (int32_t t = 0; t < VOCAB; t++) {
+            double x = (double)logits[t];
+            for (int i = 0; i < N; i++)
+                if (ids[i] == t && (t != 708 || i == 1)) x = x > 0 ? x / 1.3 : x * 1.3;
+            x += t == (int32_t)sure ? 0.5 : t == (int32_t)(sure ^ 1) ? 1e30 : 0.0;
+            if ((mask[t / 32] >> t % 32 & 1u) != 0 && x > best) best = x, want = t;
+        }
+        assert_int_equal(choose(seq, &s), want);
+        s.temperature = 3.0f;
+        s.seed = test_u64(&rng);
+        int32_t drawn = choose(seq, &s);
+        assert_true((mask[drawn / 32] >> drawn % 32 & 1u) != 0);
+    }
+    for (int i = 0; i < WORDS; i++) mask[i] = 0;
+    ebro_sampling none = {.size = sizeof none, .allowed = mask};
+    int32_t id = 0;
+    test_fails(ebro_seq_sample(seq, &none, &id, &err), EBRO_INVALID, &err, "no token");
+    ebro_seq_destroy(&seq);
+}
+
 static void bad_penalties(void **state) {
     struct fixture *f = *state;
     ebro_error err;
@@ -291,13 +340,10 @@ static void engine_closes_its_sequence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(context_limit),
-        cmocka_unit_test(bad_calls),
-        cmocka_unit_test(slot_reuse),
-        cmocka_unit_test(sampling_repeats),
-        cmocka_unit_test(penalties_and_biases),
-        cmocka_unit_test(bad_penalties),
-        cmocka_unit_test(engine_closes_its_sequence),
+        cmocka_unit_test(context_limit),        cmocka_unit_test(bad_calls),
+        cmocka_unit_test(slot_reuse),           cmocka_unit_test(sampling_repeats),
+        cmocka_unit_test(penalties_and_biases), cmocka_unit_test(only_allowed_tokens),
+        cmocka_unit_test(bad_penalties),        cmocka_unit_test(engine_closes_its_sequence),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

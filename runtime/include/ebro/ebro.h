@@ -424,6 +424,10 @@ EBRO_API int32_t ebro_seq_append(ebro_seq *seq, const int32_t *ids, size_t n, ui
  * gone on. So it is where a device that is short of memory does not even finish what it had begun,
  * or where memory_bytes has no room to evaluate those tokens again. */
 EBRO_API int32_t ebro_engine_step(ebro_engine *engine, ebro_error *err);
+/* From now on a step takes at most n_tokens queued tokens beyond the one of each sequence that has
+ * one left: a short step lets those go on soon. 0, as in the beginning, or more than n_chunk has
+ * room for: as many as that. What is computed does not depend on it beyond what chunks do. */
+EBRO_API void ebro_engine_limit_prompts(ebro_engine *engine, uint32_t n_tokens);
 /* EBRO_OK, or the status of the step that made the sequence unusable. */
 EBRO_API int32_t ebro_seq_status(const ebro_seq *seq);
 
@@ -594,6 +598,10 @@ typedef struct ebro_sampling {
     /* Biases of one id add up. The list is read before the call returns. */
     const ebro_logit_bias *biases;
     uint32_t n_biases;
+    uint32_t reserved; /* 0 */
+    /* The tokens that may be chosen at all, whatever their biases: bit id % 32 of word id / 32, for
+     * the whole vocabulary. NULL: all. INVALID where none may. Read before the call returns. */
+    const uint32_t *allowed;
 } ebro_sampling;
 
 /* Chooses a token from the last logits on the device. Does not append it. The logits that
