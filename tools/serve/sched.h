@@ -48,6 +48,8 @@ struct eb_piece {
     const char *text; /* not NUL-terminated */
     size_t bytes;
     uint32_t call;                      /* number of the tool call, from 0 */
+    const char *id;                     /* EB_PIECE_TOOL_BEGIN: what the model calls it; may be */
+    size_t id_bytes;                    /* empty; not NUL-terminated */
     const struct eb_token_info *tokens; /* content only, and where logprobs were asked for: the */
     uint32_t n_tokens; /* tokens that end in this piece; joined over all pieces they end with it */
 };
@@ -103,6 +105,8 @@ struct eb_sched_options {
     uint32_t n_seqs;     /* as the engine was opened with: jobs that run at once */
     uint32_t n_ctx, n_chunk;
     uint32_t n_queue; /* jobs that may wait */
+    /* Of the cache, for last_cache_bytes: what a token takes, what a sequence's state takes. */
+    uint64_t token_bytes, state_bytes;
 };
 
 struct eb_sched;
