@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh: what `cmake --install` makes, used as a stranger would: moved to another place, and an
-# example built against it by pkg-config and by CMake, in C and in C++.
+# install.sh: what `cmake --install` makes, used as a stranger would: moved to another place, and the
+# examples built against it by pkg-config and by CMake, in C and in C++.
 # BUILD: the build folder. SOURCE: the source folder. CC: the C compiler.
 : "${BUILD:?the build folder}" "${SOURCE:?the source folder}" "${CC:?the C compiler}"
 . "$SOURCE/tests/tap.sh"
@@ -32,7 +32,8 @@ component runtime "$libdir/libebro.so.$version" "$libdir/libebro.so.0" "${module
 component program bin/ebro share/man/man1/ebro.1 share/doc/ebro/demo-model/{README.md,THIRD_PARTY}
 component development include/ebro/{ebro,backend}.h "$libdir/libebro.so" "$libdir/libebro.a" \
     "$libdir/pkgconfig/ebro.pc" "$libdir"/cmake/Ebro/EbroConfig{,Version}.cmake \
-    "$libdir"/cmake/Ebro/Ebro{,Static}Targets{,-"$config"}.cmake share/doc/ebro/{README.md,embed.c}
+    "$libdir"/cmake/Ebro/Ebro{,Static}Targets{,-"$config"}.cmake share/doc/ebro/README.md \
+    share/doc/ebro/{embed,session,two}.c
 
 # All of it, moved: whatever holds an absolute path to the first place fails from here on.
 cmake --install "$BUILD" --prefix "$work/first" >"$work/log" 2>&1 && mv "$work/first" "$work/here"
@@ -75,6 +76,80 @@ if echo 'int main() { return 0; }' | c++ -x c++ -o "$work/x" - 2>/dev/null; then
     answers "the example in C++ says what ebro says" "$work/by_cxx"
 else
     skip "the example in C++: no C++ compiler here"
+fi
+
+# The larger examples: say, in C and C++, what the small one says. A session is written in two parts.
+# builds NAME PROGRAM COMPILER...: PROGRAM, of the installed NAME.c.
+builds() {
+    local name=$1 out=$2
+    shift 2
+    # shellcheck disable=SC2046
+    "$@" "${strict[@]}" "$here/share/doc/ebro/$name.c" -o "$out" -x none \
+        $(pkg-config --cflags --libs ebro) -pthread -Wl,-rpath,"$here/$libdir" >"$work/log" 2>&1
+}
+
+# goes_on PROGRAM: half of the text, then the rest from the file, is the whole text.
+goes_on() {
+    rm -f "$work/kept"
+    {
+        "$1" "$SOURCE/model/demo" "$work/kept" "$prompt" | tr -d '\n' &&
+            "$1" "$SOURCE/model/demo" "$work/kept" ""
+    } >"$work/have" 2>"$work/log" && grep -q 'goes on from' "$work/log" &&
+        diff "$work/want" "$work/have" >>"$work/log"
+}
+
+# both PROGRAM: two engines at once say, each, what one says alone.
+both() {
+    local other='Once upon a time'
+    {
+        cat "$work/want"
+        "$here/bin/ebro" run -m "$SOURCE/model/demo" -p "$other" -n 48 2>"$work/log"
+    } >"$work/two"
+    "$1" "$SOURCE/model/demo" "$prompt" "$other" >"$work/have" 2>"$work/log" &&
+        diff "$work/two" "$work/have" >>"$work/log"
+}
+
+# stops PROGRAM: ctrl-C while it reads a long prompt ends it well; from the file it goes on to the
+# text of a run that nothing has stopped.
+stops() {
+    local long pid result tries=0 model=$SOURCE/model/demo
+    long=$(for i in $(seq 200); do printf 'Line %d says that the whale is large. ' "$i"; done)
+    rm -f "$work/kept" "$work/whole"
+    : >"$work/said"
+    { "$1" "$model" "$work/whole" "$long" && "$1" "$model" "$work/whole" ""; } 2>"$work/log" |
+        tr -d '\n' >"$work/two"
+    "$1" "$model" "$work/kept" "$long" >"$work/have" 2>>"$work/said" &
+    pid=$!
+    until grep -q '100%' "$work/said" || [ $tries -ge 3000 ]; do
+        tries=$((tries + 1))
+        sleep 0.01
+    done
+    kill -INT $pid
+    wait $pid
+    result=$?
+    cat "$work/said" >>"$work/log"
+    [ $result -eq 0 ] && grep -q '^stopped: ' "$work/said" &&
+        "$1" "$model" "$work/kept" "" >>"$work/have" 2>>"$work/log" &&
+        [ "$(tr -d '\n' <"$work/have" | wc -c)" -gt 20 ] &&
+        [[ "$(cat "$work/two")" == "$(tr -d '\n' <"$work/have")"* ]]
+}
+
+# larger LANGUAGE COMPILER...
+larger() {
+    local language=$1
+    shift
+    builds session "$work/session" "$@" && goes_on "$work/session"
+    result $? "in $language, a session goes on from its file"
+    builds two "$work/two_engines" "$@" && both "$work/two_engines"
+    result $? "in $language, two engines at once say what each says alone"
+}
+larger C "$CC" -std=c11
+stops "$work/session"
+result $? "a session that was stopped in its prompt goes on to the same text"
+if [ $have_cxx -eq 1 ]; then
+    larger C++ c++ -x c++ -std=c++11
+else
+    skip "the larger examples in C++: no C++ compiler here"
 fi
 
 [ "$(pkg-config --modversion ebro)" = "$version" ] &&
