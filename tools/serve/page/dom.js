@@ -27,6 +27,11 @@ export function rate(perSecond) {
     return count(perSecond >= 10 ? Math.round(perSecond) : perSecond.toFixed(1)) + " tokens/s";
 }
 
+// Texts of the server begin small and end without a stop.
+export function sentence(text) {
+    return text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
+}
+
 // "6,023 of 6,063 tokens reused; 40 new"
 export function reuseText(prompt, cached) {
     return `${count(cached)} of ${tokens(prompt)} reused; ${count(prompt - cached)} new`;

@@ -1,6 +1,6 @@
 // memory.js: the picture of the memory: what GET /slots says, drawn. Changes no state of the server.
 
-import { at, bytes, count, el, reuseText, tokens } from "./dom.js";
+import { at, bytes, count, el, reuseText, sentence, tokens } from "./dom.js";
 
 // The parts of the budget, in the order of the bar.
 const parts = [
@@ -49,11 +49,12 @@ function drawLast(last) {
     const share = last.prompt_tokens ? last.cached_tokens / last.prompt_tokens : 0;
     at("reuse-bar").firstElementChild.style.width = `${100 * share}%`;
     setText(at("reuse"), reuseText(last.prompt_tokens, last.cached_tokens));
-    setText(at("reason"), last.miss ? last.miss[0].toUpperCase() + last.miss.slice(1) + "." : "");
+    setText(at("reason"), last.miss ? sentence(last.miss) : "");
 }
 
 function slotText(slot) {
-    if (slot.state === "prompt") return `reads its prompt: ${count(slot.tokens - slot.pending)} of ${tokens(slot.tokens)}`;
+    if (slot.state === "prompt")
+        return `reads: ${count(slot.tokens - slot.pending)} of ${tokens(slot.tokens)}`;
     return `writes: ${tokens(slot.tokens)}`;
 }
 

@@ -41,12 +41,19 @@ function showState() {
     talk.button.disabled = running !== null;
 }
 
-// Follows the text, unless somebody has scrolled up to read.
-function following(change) {
-    const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
-    change();
-    if (near) log.scrollTop = log.scrollHeight;
+// The end of the text stays in sight as it grows, unless somebody has scrolled up to read.
+let atEnd = true;
+function goToEnd() {
+    log.scrollTop = log.scrollHeight;
 }
+log.addEventListener("scroll", () => {
+    atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+});
+const sizes = new ResizeObserver((changes) => {
+    if (atEnd && (running || changes.some((c) => c.target === log))) goToEnd();
+});
+sizes.observe(log);
+sizes.observe(at("turns"));
 
 function say(text) {
     at("said").textContent = text;
@@ -59,8 +66,7 @@ async function reply() {
     turn.answer.classList.add("running");
     setRunning(controller);
     try {
-        await streamChat(requestBody(), controller.signal, (chunk) =>
-            following(() => turn.take(chunk)));
+        await streamChat(requestBody(), controller.signal, (chunk) => turn.take(chunk));
     } catch (error) {
         if (error.name === "AbortError") turn.stopped = true;
         else turn.error = error;
@@ -68,7 +74,8 @@ async function reply() {
     }
     turn.answer.classList.remove("running");
     if (turn !== talk.last) return; // a new chat has begun
-    following(() => talk.end());
+    talk.end();
+    if (atEnd) goToEnd();
     setRunning(null);
     keep("talk", talk.stored());
     say(turn.spoken());
@@ -81,7 +88,7 @@ function ask() {
     message.value = "";
     fitMessage();
     talk.add(text);
-    log.scrollTop = log.scrollHeight;
+    goToEnd();
     reply();
 }
 
@@ -168,24 +175,21 @@ function askKey() {
     at("key").focus();
 }
 
-function useKey() {
+at("ask-key").addEventListener("submit", (event) => {
+    event.preventDefault();
     setKey(at("key").value);
     at("key").value = "";
     at("ask-key").hidden = true;
     message.focus();
     look();
     if (talk.last?.error?.status === 401) again();
-}
-at("use-key").addEventListener("click", useKey);
-at("key").addEventListener("keydown", (event) => {
-    if (event.key === "Enter") useKey();
 });
 
 // ---- what the server is, and its memory
 
 function showModel() {
     const about = [model.id, model.ebro?.device?.name];
-    if (model.ebro?.context) about.push(`${count(model.ebro.context)} tokens of context`);
+    if (model.ebro?.context) about.push(`context ${count(model.ebro.context)}`);
     at("about").textContent = about.filter(Boolean).join(" · ");
     at("about").title = model.ebro?.device?.description ?? "";
     for (const part of document.querySelectorAll(".thinks")) part.hidden = !model.ebro?.thinking;
@@ -207,6 +211,7 @@ async function look() {
     } catch (error) {
         if (error.status === 401) askKey();
         drawNoMemory(error.message);
+        if (!model) at("about").textContent = error.message;
         if (error.status === 0) model = null; // another one may stand there next
         wait = 3000;
     }
@@ -218,8 +223,10 @@ document.addEventListener("visibilitychange", look);
 // ---- begin
 
 talk.restore(recall("talk", []));
-at("memory").open = matchMedia("(min-width: 60rem)").matches;
+const wide = matchMedia("(min-width: 60rem)");
+at("memory").open = wide.matches;
+wide.addEventListener("change", () => (at("memory").open = wide.matches));
 showSettings();
 fitMessage();
-log.scrollTop = log.scrollHeight;
+goToEnd();
 look();

@@ -1,6 +1,6 @@
 // talk.js: the conversation: its turns, what is sent of them, and how they look. Asks no server.
 
-import { count, el, rate, reuseText, tokens } from "./dom.js";
+import { el, rate, reuseText, sentence, tokens } from "./dom.js";
 import { adviceFor } from "./server.js";
 
 const limitText =
@@ -32,7 +32,6 @@ class Turn {
         this.foot = el("footer");
         this.answer.append(el("h2", "unseen", "Model"), this.contentBox, this.foot);
         this.element.append(this.answer);
-        this.element.classList.remove("left-out");
         this.thinking = null;
     }
 
@@ -98,7 +97,7 @@ class Turn {
     showEnd() {
         this.foot.replaceChildren();
         const note = (text, className) => this.foot.append(el("p", className, text));
-        if (this.error) note(`${this.error.message} ${adviceFor(this.error)}`.trim(), "error");
+        if (this.error) note(`${sentence(this.error.message)} ${adviceFor(this.error)}`.trim(), "error");
         else if (this.stopped) note("Stopped.", "note");
         else if (this.finish === "length") note(limitText, "note");
         else if (!this.hasReply) note("The model answered nothing.", "note");
@@ -107,6 +106,12 @@ class Turn {
         const thought = this.usage?.completion_tokens_details?.reasoning_tokens;
         if (this.thinking && thought)
             this.thinking.box.firstChild.textContent = `Thought for ${tokens(thought)}`;
+    }
+
+    // What was never answered is no part of the conversation once another message follows.
+    leaveOut() {
+        this.element.classList.add("left-out");
+        this.foot.append(el("p", "note", "Left out of what follows."));
     }
 
     // For those who hear the page.
@@ -139,9 +144,8 @@ export class Talk {
     }
 
     add(text) {
-        // What was never answered is not part of the conversation any more.
-        if (this.last && !this.last.content) this.last.element.classList.add("left-out");
         this.button.remove();
+        if (this.last && !this.last.content) this.last.leaveOut();
         const turn = new Turn(text);
         this.turns.push(turn);
         this.list.append(turn.element);
