@@ -12,7 +12,7 @@ struct eb_bench_options {
     const char *threads; /* bench model: "1,2"; NULL: one for each core. Others: o.n_threads */
     const char *op;      /* bench ops: this one alone; NULL: all */
     enum eb_arg_from threads_from, op_from;
-    uint64_t n_runs, depth;
+    uint64_t n_runs, depth, batch;
     bool quick;
 };
 
@@ -82,6 +82,10 @@ int eb_bench_print_json(json_t *document);
 /* ---- the benchmarks --------------------------------------------------------------------- */
 
 int eb_bench_model(int argc, char **argv);
+/* Of it: n_seqs sequences generate n tokens each, together. `ids` are n_seqs + n tokens. An exit
+ * code. */
+int eb_bench_batch(struct eb_session *s, const struct eb_options *o, const int32_t *ids,
+                   uint32_t n_seqs, uint32_t n, double *seconds, double *cpu_seconds);
 int eb_bench_ops(int argc, char **argv);
 int eb_bench_mla(int argc, char **argv);
 int eb_bench_mem(int argc, char **argv);

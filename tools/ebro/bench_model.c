@@ -16,18 +16,19 @@ static const char usage[] =
     "  prefill N @ D     the same when D tokens have been read before\n"
     "  decode N          N tokens, one a step, each sampled (greedy)\n"
     "  decode N @ D      the same when D tokens have been read before\n"
+    "  decode N x B      B sequences together, N tokens each (tok/s: of all of them)\n"
     "Tokens are drawn from the vocabulary, the same ones in every run. Figures are\n"
     "medians with the slowest and the fastest run. cpu ms is processor time of all\n"
     "threads, tok/cpu-s tokens per second of it: on a busy machine the steadier one.\n"
-    "At last the most memory that was resident in this process, also as what it had\n"
-    "beyond the model's weights.\n"
+    "At last the most memory that was resident in this process before sequences ran\n"
+    "together, also as what it had beyond the model's weights.\n"
     "\n"
     "With --json an object: schema (\"ebro-bench-model-1\"), version, date, processor,\n"
     "cores, load (processes, last minute), device, description, backend, rung, model,\n"
     "architecture, weight_bytes, cache, context, chunk, strict, peak_resident_bytes\n"
-    "(0: not known), and rows, an array of objects: name, threads, tokens, depth,\n"
-    "runs, seconds and cpu_seconds (each with median, min, max), and, where tokens is\n"
-    "not 0, tokens_per_second.\n";
+    "(0: not known), and rows, an array of objects: name, threads, tokens (of all\n"
+    "sequences), sequences, depth, runs, seconds and cpu_seconds (each with median,\n"
+    "min, max), and, where tokens is not 0, tokens_per_second.\n";
 
 /* What is measured of one number of threads. */
 enum row {
@@ -39,6 +40,7 @@ enum row {
     PREFILL_DEEP,
     DECODE,
     DECODE_DEEP,
+    DECODE_BATCH,
     N_ROWS
 };
 
@@ -47,8 +49,9 @@ struct sizes {
 };
 
 struct measure {
-    const char *kind; /* "prefill" */
-    uint32_t tokens, depth;
+    const char *kind;       /* "prefill" */
+    uint32_t tokens, depth; /* tokens of each sequence */
+    uint32_t batch;         /* sequences; 0: a single one */
     struct eb_samples wall, cpu;
 };
 
@@ -59,6 +62,7 @@ struct bench {
     struct sizes size;
     int32_t *ids; /* as many as the context holds */
     struct measure rows[N_ROWS];
+    uint64_t peak; /* memory, before the first row of several sequences */
 };
 
 /* ---- one measurement -------------------------------------------------------------------- */
@@ -158,7 +162,9 @@ static void choose_sizes(struct bench *t) {
         [PREFILL_LONG] = {.kind = "prefill", .tokens = t->size.prefill_long},
         [PREFILL_DEEP] = {.kind = "prefill", .tokens = t->size.prefill_a, .depth = t->size.deep},
         [DECODE] = {.kind = "decode", .tokens = t->size.decode},
-        [DECODE_DEEP] = {.kind = "decode", .tokens = t->size.decode, .depth = t->size.deep}};
+        [DECODE_DEEP] = {.kind = "decode", .tokens = t->size.decode, .depth = t->size.deep},
+        [DECODE_BATCH] = {
+            .kind = "decode", .tokens = t->size.decode, .batch = (uint32_t)t->b->batch}};
     memcpy(t->rows, rows, sizeof rows);
 }
 
@@ -222,6 +228,17 @@ static int run_deep(struct bench *t) {
     return code;
 }
 
+static int run_batch(struct bench *t) {
+    struct measure *m = &t->rows[DECODE_BATCH];
+    double wall = 0.0, cpu = 0.0;
+    if (m->tokens + m->batch > t->s.n_ctx) return EB_EXIT_OK; /* so many ids there are */
+    int code = eb_bench_batch(&t->s, &t->o, t->ids, m->batch, m->tokens, &wall, &cpu);
+    if (code != EB_EXIT_OK) return code;
+    eb_samples_add(&m->wall, wall);
+    eb_samples_add(&m->cpu, cpu);
+    return EB_EXIT_OK;
+}
+
 static int run_once(struct bench *t) {
     int code = first_token(t);
     if (code == EB_EXIT_OK && fits(t, PREFILL_A))
@@ -250,6 +267,10 @@ static int run_all(struct bench *t) {
         code = prefill_from_empty(t, n, NULL);
     }
     for (uint64_t i = 0; i < t->b->n_runs && code == EB_EXIT_OK; i++) code = run_once(t);
+    /* what one user needs; the sequences together come after it, with an engine more */
+    if (t->peak == 0) t->peak = eb_bench_peak_bytes();
+    for (uint64_t i = 0; i < t->b->n_runs && t->b->batch > 0 && code == EB_EXIT_OK; i++)
+        code = run_batch(t);
     return code;
 }
 
@@ -258,10 +279,16 @@ static int run_all(struct bench *t) {
 static void row_name(const struct measure *m, char *out, size_t capacity) {
     if (m->tokens == 0)
         snprintf(out, capacity, "%s", m->kind);
+    else if (m->batch > 0)
+        snprintf(out, capacity, "%s %u x %u", m->kind, m->tokens, m->batch);
     else if (m->depth == 0)
         snprintf(out, capacity, "%s %u", m->kind, m->tokens);
     else
         snprintf(out, capacity, "%s %u @ %u", m->kind, m->tokens, m->depth);
+}
+
+static uint32_t all_tokens(const struct measure *m) {
+    return m->batch > 0 ? m->batch * m->tokens : m->tokens;
 }
 
 static const char *model_name(const struct bench *t) {
@@ -282,18 +309,20 @@ static void print_rows(const struct bench *t, uint32_t threads) {
     for (int i = 0; i < N_ROWS; i++) {
         const struct measure *m = &t->rows[i];
         char name[64], range[48], rate[24] = "", cpu_rate[24] = "";
+        uint32_t tokens = all_tokens(m);
         row_name(m, name, sizeof name);
         if (m->wall.n == 0) {
-            printf("%-20s %7u   needs a context of %u tokens\n", name, threads,
-                   m->tokens + m->depth);
+            if (i != DECODE_BATCH || m->batch > 0)
+                printf("%-20s %7u   needs a context of %u tokens\n", name, threads,
+                       m->tokens + m->depth + m->batch);
             continue;
         }
         double median = eb_samples_median(&m->wall), least = eb_samples_min(&m->wall);
         double most = eb_samples_max(&m->wall), cpu = eb_samples_median(&m->cpu);
         if (m->tokens) {
-            snprintf(rate, sizeof rate, "%.1f", m->tokens / median);
-            snprintf(range, sizeof range, "%.1f - %.1f", m->tokens / most, m->tokens / least);
-            snprintf(cpu_rate, sizeof cpu_rate, "%.1f", cpu > 0.0 ? m->tokens / cpu : 0.0);
+            snprintf(rate, sizeof rate, "%.1f", tokens / median);
+            snprintf(range, sizeof range, "%.1f - %.1f", tokens / most, tokens / least);
+            snprintf(cpu_rate, sizeof cpu_rate, "%.1f", cpu > 0.0 ? tokens / cpu : 0.0);
         } else {
             snprintf(range, sizeof range, "%.1f - %.1f ms", 1e3 * most, 1e3 * least);
         }
@@ -303,7 +332,7 @@ static void print_rows(const struct bench *t, uint32_t threads) {
 }
 
 static void print_memory(const struct bench *t) {
-    double peak = (double)eb_bench_peak_bytes() / 1048576.0;
+    double peak = (double)t->peak / 1048576.0;
     double weights = (double)t->s.model_info.weight_bytes / 1048576.0;
     if (peak > 0.0)
         printf("\npeak resident memory %.1f MiB: the weights and %.1f MiB\n", peak, peak - weights);
@@ -328,13 +357,14 @@ static bool json_rows(const struct bench *t, uint32_t threads, json_t *rows) {
         if (m->wall.n == 0) continue;
         row_name(m, name, sizeof name);
         json_t *o =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "name", name, "threads",
-                      (json_int_t)threads, "tokens", (json_int_t)m->tokens, "depth",
-                      (json_int_t)m->depth, "runs", (json_int_t)m->wall.n, "seconds",
-                      eb_samples_json(&m->wall, 0.0), "cpu_seconds", eb_samples_json(&m->cpu, 0.0));
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "name", name, "threads",
+                      (json_int_t)threads, "tokens", (json_int_t)all_tokens(m), "sequences",
+                      (json_int_t)(m->batch > 0 ? m->batch : 1), "depth", (json_int_t)m->depth,
+                      "runs", (json_int_t)m->wall.n, "seconds", eb_samples_json(&m->wall, 0.0),
+                      "cpu_seconds", eb_samples_json(&m->cpu, 0.0));
         if (!o || json_array_append_new(rows, o) != 0) return false;
-        if (m->tokens &&
-            json_object_set_new(o, "tokens_per_second", eb_samples_json(&m->wall, m->tokens)) != 0)
+        if (m->tokens && json_object_set_new(o, "tokens_per_second",
+                                             eb_samples_json(&m->wall, all_tokens(m))) != 0)
             return false;
     }
     return true;
@@ -369,9 +399,16 @@ int eb_bench_model(int argc, char **argv) {
          .min = 1,
          .max = 1u << 28,
          .offset = offsetof(struct eb_bench_options, depth),
-         .help = "tokens before the deep measurements; default: 4096"}};
+         .help = "tokens before the deep measurements; default: 4096"},
+        {.name = "--batch",
+         .env = "EBRO_BENCH_BATCH",
+         .meta = "B",
+         .kind = EB_ARG_UINT,
+         .max = 1024,
+         .offset = offsetof(struct eb_bench_options, batch),
+         .help = "sequences that generate together; default: 32; 0: leaves\nthem out"}};
     const struct eb_arg_group groups[] = {eb_bench_args,
-                                          {"Depth", depth_args, 1},
+                                          {"Depth and batch", depth_args, 2},
                                           eb_bench_output_args,
                                           eb_bench_model_args(),
                                           eb_log_args};
@@ -399,7 +436,7 @@ int eb_bench_model(int argc, char **argv) {
         print_memory(t);
         code = eb_flush_stdout() ? EB_EXIT_OK : EB_EXIT_USAGE;
     } else if (json_object_set_new(head, "peak_resident_bytes",
-                                   json_integer((json_int_t)eb_bench_peak_bytes())) != 0 ||
+                                   json_integer((json_int_t)t->peak)) != 0 ||
                json_object_set(head, "rows", rows) != 0) {
         eb_complain("out of memory while writing the results");
         code = EB_EXIT_MEMORY;

@@ -92,7 +92,7 @@ struct eb_arg_group eb_bench_mla_args(void) {
 
 int eb_bench_options_read(const char *command, const char *usage, const struct eb_arg_group *groups,
                           size_t n_groups, int argc, char **argv, struct eb_bench_options *b) {
-    *b = (struct eb_bench_options){.n_runs = 5, .depth = 4096};
+    *b = (struct eb_bench_options){.n_runs = 5, .depth = 4096, .batch = 32};
     /* sets the defaults of b->o alone */
     int code = eb_command_options(command, usage, groups, n_groups, argc, argv, &b->o);
     if (b->quick) b->n_runs = 1;
