@@ -15,5 +15,10 @@ enum eb_chat_family {
 int32_t eb_chat_render(const struct eb_tokenizer *t, enum eb_chat_family family,
                        const ebro_chat_message *messages, size_t n_messages,
                        const ebro_chat_options *options, struct eb_ids *out, ebro_error *err);
+/* The same for a conversation as JSON (ebro_chat_tokenize_json). What is wrong with it is INVALID
+ * or UNSUPPORTED with its place. A control token of tools is wanted only where there are tools. */
+int32_t eb_chat_render_json(const struct eb_tokenizer *t, enum eb_chat_family family,
+                            const char *json, size_t bytes, const ebro_chat_options *options,
+                            struct eb_ids *out, ebro_error *err);
 
 #endif

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *type_name(const json_t *v) {
+const char *eb_json_type_name(const void *value) {
+    const json_t *v = value;
     if (v == NULL) return "nothing";
     switch (json_typeof(v)) {
         case JSON_OBJECT:
@@ -29,12 +30,13 @@ static const char *type_name(const json_t *v) {
     return "null";
 }
 
-/* Bounds what the parser will build, in one walk over the bytes: jansson itself has no limit on the
- * number of values, and its own depth limit is deeper than a configuration needs. */
-static int32_t bound(const char *file, const struct eb_bytes *text, ebro_error *err) {
-    if (text->bytes > EB_JSON_MAX_BYTES)
-        return eb_fail(err, EBRO_FORMAT, "%s: %zu bytes, more than the %d a configuration may have",
-                       file, text->bytes, EB_JSON_MAX_BYTES);
+/* One walk over the bytes: jansson itself has no limit on the number of values, and its own depth
+ * limit is deeper than what is read here needs. */
+int32_t eb_json_bound(const char *label, const struct eb_bytes *text,
+                      const struct eb_json_limits *limits, int32_t status, ebro_error *err) {
+    if (text->bytes > limits->bytes)
+        return eb_fail(err, status, "%s: %zu bytes, more than the %zu it may have", label,
+                       text->bytes, limits->bytes);
     size_t depth = 0, n_values = 1;
     bool in_string = false;
     for (size_t i = 0; i < text->bytes; i++) {
@@ -48,11 +50,11 @@ static int32_t bound(const char *file, const struct eb_bytes *text, ebro_error *
         if (c == ',' || c == ':' || c == '[' || c == '{') n_values++;
         if (c == '[' || c == '{') depth++;
         if ((c == ']' || c == '}') && depth > 0) depth--;
-        if (depth > EB_JSON_MAX_DEPTH)
-            return eb_fail(err, EBRO_FORMAT, "%s: byte %zu: nested deeper than %d levels", file, i,
-                           EB_JSON_MAX_DEPTH);
-        if (n_values > EB_JSON_MAX_VALUES)
-            return eb_fail(err, EBRO_FORMAT, "%s: more than %d values", file, EB_JSON_MAX_VALUES);
+        if (depth > limits->depth)
+            return eb_fail(err, status, "%s: byte %zu: nested deeper than %zu levels", label, i,
+                           limits->depth);
+        if (n_values > limits->values)
+            return eb_fail(err, status, "%s: more than %zu values", label, limits->values);
     }
     return EBRO_OK;
 }
@@ -61,7 +63,9 @@ int32_t eb_json_open(const char *file, const struct eb_bytes *text, struct eb_js
                      ebro_error *err) {
     out->file = file;
     out->root = NULL;
-    int32_t st = bound(file, text, err);
+    static const struct eb_json_limits limits = {EB_JSON_MAX_BYTES, EB_JSON_MAX_DEPTH,
+                                                 EB_JSON_MAX_VALUES};
+    int32_t st = eb_json_bound(file, text, &limits, EBRO_FORMAT, err);
     if (st != EBRO_OK) return st;
     json_error_t e;
     json_t *root = json_loadb((const char *)text->data, text->bytes, JSON_REJECT_DUPLICATES, &e);
@@ -72,7 +76,8 @@ int32_t eb_json_open(const char *file, const struct eb_bytes *text, struct eb_js
                        e.text);
     }
     if (!json_is_object(root)) {
-        st = eb_fail(err, EBRO_FORMAT, "%s: wanted an object, found %s", file, type_name(root));
+        st = eb_fail(err, EBRO_FORMAT, "%s: wanted an object, found %s", file,
+                     eb_json_type_name(root));
         json_decref(root);
         return st;
     }
@@ -102,7 +107,7 @@ static int32_t wrong(const struct eb_json_node *n, const char *key, const char *
         return eb_fail(err, EBRO_FORMAT, "%s: no key \"%s%s\" (wanted %s)", n->file, n->path, key,
                        want);
     return eb_fail(err, EBRO_FORMAT, "%s: key \"%s%s\": wanted %s, found %s", n->file, n->path, key,
-                   want, type_name(found));
+                   want, eb_json_type_name(found));
 }
 
 bool eb_json_has(const struct eb_json_node *n, const char *key) {

@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 
+/* ---- files ------------------------------------------------------------------------------ */
+
 enum {
     EB_JSON_MAX_BYTES = 8 << 20,
     EB_JSON_MAX_DEPTH = 32,
@@ -75,5 +77,35 @@ int32_t eb_json_each(const struct eb_json_node *n,
                      int32_t (*each)(void *user, const struct eb_json_node *member,
                                      ebro_error *err),
                      void *user, ebro_error *err);
+
+/* ---- any JSON --------------------------------------------------------------------------- */
+
+struct eb_json_limits {
+    size_t bytes, depth, values; /* at most */
+};
+/* What a parser would build of the text stays within the limits; else `status`, with what is too
+ * much. Says nothing of whether it is JSON. */
+int32_t eb_json_bound(const char *label, const struct eb_bytes *text,
+                      const struct eb_json_limits *limits, int32_t status, ebro_error *err);
+/* "an object" ...; of a json_t, NULL: "nothing". */
+const char *eb_json_type_name(const void *value);
+
+/* Growing text, not NUL-terminated; zero it before first use, free v. */
+struct eb_chars {
+    char *v;
+    size_t n, capacity;
+};
+int32_t eb_chars_add(const struct eb_alloc *a, struct eb_chars *c, const char *p, size_t n,
+                     ebro_error *err);
+
+enum eb_json_style {
+    EB_JSON_COMPACT_SORTED, /* {"a":1,"b":[]}: keys in order of their bytes */
+    EB_JSON_SPACED          /* {"b": [], "a": 1}: keys as they come */
+};
+/* Appends a json_t as Python's json.dumps writes it with ensure_ascii=False, which is what models
+ * are trained on: reals in their shortest form, control characters as \u001f. The depth must have
+ * been bounded. */
+int32_t eb_json_write(const struct eb_alloc *a, const void *value, enum eb_json_style style,
+                      struct eb_chars *out, ebro_error *err);
 
 #endif

@@ -312,3 +312,17 @@ int32_t ebro_chat_tokenize(const ebro_model *model, const ebro_chat_message *mes
     eb_ids_free(&model->alloc, &list);
     return st;
 }
+
+int32_t ebro_chat_tokenize_json(const ebro_model *model, const char *json, size_t bytes,
+                                const ebro_chat_options *options, int32_t *ids, size_t capacity,
+                                size_t *n, ebro_error *err) {
+    struct eb_ids list = {0};
+    int32_t st = check_output(model, ids, capacity, n, err);
+    if (st != EBRO_OK) return st;
+    *n = 0;
+    if (json == NULL) return eb_fail(err, EBRO_INVALID, "json is NULL");
+    st = eb_chat_render_json(model->tokenizer, model->chat, json, bytes, options, &list, err);
+    if (st == EBRO_OK) return give_ids(model, &list, ids, capacity, n, err);
+    eb_ids_free(&model->alloc, &list);
+    return st;
+}

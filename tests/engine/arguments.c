@@ -37,6 +37,7 @@ static void null_objects(void **state) {
     REFUSES(ebro_model_get_layer(NULL, 0, &layer, &err));
     REFUSES(ebro_tokenize(NULL, "a", 1, 0, NULL, 0, &n, &err));
     REFUSES(ebro_chat_tokenize(NULL, NULL, 0, NULL, NULL, 0, &n, &err));
+    REFUSES(ebro_chat_tokenize_json(NULL, "{}", 2, NULL, NULL, 0, &n, &err));
     REFUSES(ebro_model_estimate(NULL, NULL, NULL, &estimate, &err));
     REFUSES(ebro_engine_open(NULL, NULL, NULL, &engine, &err));
     REFUSES(ebro_engine_step(NULL, &err));

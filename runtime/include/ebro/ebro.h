@@ -95,8 +95,8 @@ typedef struct ebro_runtime_options {
     /* Allocation hook for host memory: p == NULL allocates, n == 0 frees, else reallocates.
      * Returns NULL when out of memory. Alignment as malloc. NULL: the C library's. May be called
      * from any thread that uses the runtime. The C library's is used all the same by what allocates
-     * behind the library's back: the JSON parser while a model opens, checksums (600 bytes), the
-     * dynamic linker, threads. */
+     * behind the library's back: the JSON parser while a model opens or a conversation is read,
+     * checksums (600 bytes), the dynamic linker, threads. */
     void *(*realloc)(void *user, void *p, size_t n);
     void *realloc_user;
     /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
@@ -282,6 +282,25 @@ typedef struct ebro_chat_options {
 EBRO_API int32_t ebro_chat_tokenize(const ebro_model *model, const ebro_chat_message *messages,
                                     size_t n_messages, const ebro_chat_options *options,
                                     int32_t *ids, size_t capacity, size_t *n, ebro_error *err);
+/* The same for a conversation with tools, in OpenAI's form as JSON: an object with "messages" and
+ * maybe "tools"; its other keys are ignored, so that a whole request will do.
+ *   - A message has "role": system, developer (the same), user, assistant or tool; "content": a
+ *     string, or an array of parts {"type": "text", "text": ...}, which for an assistant may be
+ *     missing or null where there are tool calls; and maybe "name", which goes into the prompt.
+ *   - An assistant's may have "reasoning_content" (used as ebro_chat_message.reasoning) and
+ *     "tool_calls": [{"id", "type": "function", "function": {"name", "arguments": a string}}].
+ *   - A tool's has "tool_call_id". K3 tells results by the order of the calls and by the tools'
+ *     names: results are sorted so; where one has an id that no call has, all that follow one
+ *     another are taken as they come. Arguments that are no JSON go to K3 as they are.
+ *   - Other keys of messages are ignored. "tools" are [{"type": "function", "function": {"name",
+ *     ...}}], and all of them goes into the prompt.
+ * INVALID names the place of what is wrong ("messages[3].content is an integer; ..."); so do the
+ * limits: 64 MiB, 64 levels of nesting, 200,000 values, 1,024 calls in a message, 256 bytes in a
+ * name or id. Parts that are not text, and tools that are no functions, are UNSUPPORTED. A key that
+ * stands twice in one object is INVALID. */
+EBRO_API int32_t ebro_chat_tokenize_json(const ebro_model *model, const char *json, size_t bytes,
+                                         const ebro_chat_options *options, int32_t *ids,
+                                         size_t capacity, size_t *n, ebro_error *err);
 
 /* ---- engine ----------------------------------------------------------------------------- */
 
