@@ -101,6 +101,19 @@ AT(ebro_chat_options, thinking_effort, 16);
 AT(ebro_chat_options, no_generation_prompt, 24);
 GROWS(ebro_chat_options, 32);
 
+AT(ebro_reply_options, size, 0);
+AT(ebro_reply_options, thinking, 8);
+GROWS(ebro_reply_options, 16);
+
+AT(ebro_reply_piece, size, 0);
+AT(ebro_reply_piece, kind, 8);
+AT(ebro_reply_piece, call, 12);
+AT(ebro_reply_piece, text, 16);
+AT(ebro_reply_piece, bytes, 24);
+AT(ebro_reply_piece, id, 32);
+AT(ebro_reply_piece, id_bytes, 40);
+GROWS(ebro_reply_piece, 48);
+
 AT(ebro_engine_options, size, 0);
 AT(ebro_engine_options, n_ctx, 8);
 AT(ebro_engine_options, n_chunk, 12);

@@ -14,11 +14,18 @@
         if (err.text[0] == '\0') fail_msg(#call " says nothing"); \
     } while (0)
 
+static int32_t no_piece(void *user, const ebro_reply_piece *piece) {
+    (void)user;
+    (void)piece;
+    return 0;
+}
+
 static void null_objects(void **state) {
     (void)state;
     ebro_engine *engine = NULL;
     ebro_seq *seq = NULL;
     ebro_text_stream *stream = NULL;
+    ebro_reply *reply = NULL;
     ebro_device *device = NULL;
     ebro_model *model = NULL;
     ebro_layer_info layer = {.size = sizeof layer};
@@ -38,6 +45,9 @@ static void null_objects(void **state) {
     REFUSES(ebro_tokenize(NULL, "a", 1, 0, NULL, 0, &n, &err));
     REFUSES(ebro_chat_tokenize(NULL, NULL, 0, NULL, NULL, 0, &n, &err));
     REFUSES(ebro_chat_tokenize_json(NULL, "{}", 2, NULL, NULL, 0, &n, &err));
+    REFUSES(ebro_reply_create(NULL, NULL, &reply, &err));
+    REFUSES(ebro_reply_push(NULL, 0, no_piece, NULL, &err));
+    REFUSES(ebro_reply_finish(NULL, no_piece, NULL, &err));
     REFUSES(ebro_model_estimate(NULL, NULL, NULL, &estimate, &err));
     REFUSES(ebro_engine_open(NULL, NULL, NULL, &engine, &err));
     REFUSES(ebro_engine_step(NULL, &err));
@@ -116,6 +126,7 @@ static void nothing_to_close(void **state) {
     CLOSES(ebro_engine, ebro_engine_close);
     CLOSES(ebro_seq, ebro_seq_destroy);
     CLOSES(ebro_text_stream, ebro_text_stream_destroy);
+    CLOSES(ebro_reply, ebro_reply_destroy);
 #undef CLOSES
 }
 

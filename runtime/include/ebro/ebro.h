@@ -302,6 +302,69 @@ EBRO_API int32_t ebro_chat_tokenize_json(const ebro_model *model, const char *js
                                          const ebro_chat_options *options, int32_t *ids,
                                          size_t capacity, size_t *n, ebro_error *err);
 
+/* ---- replies to a chat -------------------------------------------------------------------- */
+
+/* Takes apart what a model writes after a chat prompt: content, reasoning, calls of tools. Control
+ * tokens and the tags between them are never handed out; text that looks like them is text.
+ * However a text is cut into tokens, the pieces of a kind (and call) joined are the same.
+ *   - Kimi K2 and Kimi Linear: <think> and </think> hold reasoning where the vocabulary has them as
+ *     control tokens. In another vocabulary they are text: an instruct model has no such channel.
+ *   - Kimi K3: the channels think and response; a K3 reply ends with a stop token, not where its
+ *     response is closed, since calls may follow.
+ * What a model writes beside its format: text where none belongs is content, but for white space
+ * before it, and so is that of unknown channels. A tag or head of a call that is longer than 4,096
+ * bytes is text; one that is not complete when the next begins, or at the end, is dropped. Tags
+ * that close what is not open mean nothing. A call without a name has an empty one. */
+typedef struct ebro_reply ebro_reply;
+
+typedef struct ebro_reply_options {
+    size_t size;
+    int32_t thinking; /* as in the ebro_chat_options of the prompt */
+} ebro_reply_options;
+
+typedef enum ebro_reply_kind {
+    EBRO_REPLY_CONTENT = 0,
+    EBRO_REPLY_REASONING = 1,
+    EBRO_REPLY_TOOL_BEGIN = 2, /* text is the tool's name, all of it */
+    /* Joined, the arguments of a call are JSON: K2's as the model wrote them; K3's put together,
+     * {"key": "text", "other": 12}, where values that are no strings are as the model wrote them,
+     * null for none. Of a call that the end of the reply cuts off nothing is closed: what is there
+     * is the beginning of such JSON. */
+    EBRO_REPLY_TOOL_ARGUMENTS = 3,
+    EBRO_REPLY_TOOL_END = 4
+} ebro_reply_kind;
+
+/* Valid during the call alone. */
+typedef struct ebro_reply_piece {
+    size_t size;
+    int32_t kind;  /* ebro_reply_kind */
+    uint32_t call; /* number of the call, from 0; of calls alone */
+    /* Not NUL-terminated. Bytes as they come: a character may be cut between two pieces, which an
+     * ebro_text_stream of each kind and call puts together. */
+    const char *text;
+    size_t bytes;
+    /* EBRO_REPLY_TOOL_BEGIN: the call's id as the model wrote it, "functions.NAME:INDEX". Empty for
+     * K3, whose calls have none. */
+    const char *id;
+    size_t id_bytes;
+} ebro_reply_piece;
+
+/* Any other result than 0 is returned by the call that called it, which hands out nothing more. */
+typedef int32_t (*ebro_reply_each_fn)(void *user, const ebro_reply_piece *piece);
+
+/* options may be NULL. Belongs to one thread at a time; destroy it before the model. Its memory
+ * does not grow. */
+EBRO_API int32_t ebro_reply_create(const ebro_model *model, const ebro_reply_options *options,
+                                   ebro_reply **out, ebro_error *err);
+EBRO_API void ebro_reply_destroy(ebro_reply **reply);
+/* Takes one token, stop tokens too, and calls `each` for what is known now, which may be nothing.
+ * INVALID for an unknown id, and after ebro_reply_finish; nothing has changed then. */
+EBRO_API int32_t ebro_reply_push(ebro_reply *reply, int32_t id, ebro_reply_each_fn each, void *user,
+                                 ebro_error *err);
+/* Nothing more comes: ends a call that is open. Once; again it does nothing. */
+EBRO_API int32_t ebro_reply_finish(ebro_reply *reply, ebro_reply_each_fn each, void *user,
+                                   ebro_error *err);
+
 /* ---- engine ----------------------------------------------------------------------------- */
 
 typedef enum ebro_dtype {
