@@ -1,4 +1,4 @@
-// memory.js: the picture of the memory: what GET /slots says, drawn. Changes no state of the server.
+// memory.js: the picture of the memory: what GET /slots says, drawn. Changes nothing there.
 
 import { at, bytes, count, el, reuseText, sentence, tokens } from "./dom.js";
 
@@ -74,8 +74,8 @@ function drawSlots(slots, waiting) {
 
 function drawKept(memory) {
     const rows = [["Snapshots", count(memory.snapshots)], ["Evictions", count(memory.evictions)]];
-    if (memory.host_budget_bytes > 0)
-        rows.push(["On the host", `${bytes(memory.host_bytes)} of ${bytes(memory.host_budget_bytes)}`]);
+    const host = `${bytes(memory.host_bytes)} of ${bytes(memory.host_budget_bytes)}`;
+    if (memory.host_budget_bytes > 0) rows.push(["On the host", host]);
     const list = at("kept");
     if (list.children.length !== 2 * rows.length) {
         list.replaceChildren();

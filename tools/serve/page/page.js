@@ -9,7 +9,8 @@ import { Talk } from "./talk.js";
 
 const message = at("message"), send = at("send"), log = at("talk");
 const talk = new Talk(at("turns"), () => again());
-const settings = { temperature: "", maxTokens: "", thinking: "", system: "", ...recall("settings", {}) };
+const unset = { temperature: "", maxTokens: "", thinking: "", system: "" };
+const settings = { ...unset, ...recall("settings", {}) };
 let model = null; // as /v1/models lists it; null: not known
 let running = null; // the AbortController of the reply that is being written
 
@@ -23,7 +24,7 @@ function requestBody() {
     };
     if (settings.temperature !== "") body.temperature = Number(settings.temperature);
     if (settings.maxTokens !== "") body.max_tokens = Number(settings.maxTokens);
-    if (settings.thinking !== "" && model?.ebro?.thinking)
+    if (settings.thinking !== "" && model?.ebro?.thinking !== false)
         body.chat_template_kwargs = { thinking: settings.thinking === "on" };
     return body;
 }
@@ -137,7 +138,7 @@ send.addEventListener("click", () => {
 });
 at("new").addEventListener("click", newChat);
 at("example").addEventListener("click", () => {
-    message.value = at("example").textContent;
+    message.value = at("example").textContent.replace(/\s+/g, " ");
     fitMessage();
     message.focus();
 });

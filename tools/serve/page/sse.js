@@ -1,5 +1,5 @@
-// sse.js: cuts a stream of bytes into server-sent events, whatever pieces it comes in. Knows nothing of
-// what is in them.
+// sse.js: cuts a stream of bytes into server-sent events, whatever pieces it comes in. Knows
+// nothing of what is in them.
 
 export class SseParser {
     // take(data, type) is called for each event that is complete.

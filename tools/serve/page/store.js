@@ -1,5 +1,5 @@
-// store.js: what outlives a reload, until the tab is closed. A browser that forbids it costs no more
-// than that.
+// store.js: what outlives a reload, until the tab is closed. A browser that forbids it costs no
+// more than that.
 
 export function recall(name, otherwise) {
     try {

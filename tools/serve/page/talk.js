@@ -56,10 +56,10 @@ class Turn {
     takeCall(delta) {
         let call = this.calls[delta.index];
         if (!call) {
-            const box = el("div", "call");
-            const head = el("p", "", "Calls a tool: ");
-            const name = head.appendChild(el("code"));
-            const body = box.appendChild(head).parentNode.appendChild(el("pre"));
+            const box = el("div", "call"), head = el("p", "", "Calls a tool: ");
+            const name = el("code"), body = el("pre");
+            head.append(name);
+            box.append(head, body);
             this.foot.before(box);
             call = this.calls[delta.index] = { name, body };
         }
@@ -97,7 +97,8 @@ class Turn {
     showEnd() {
         this.foot.replaceChildren();
         const note = (text, className) => this.foot.append(el("p", className, text));
-        if (this.error) note(`${sentence(this.error.message)} ${adviceFor(this.error)}`.trim(), "error");
+        const error = this.error;
+        if (error) note(`${sentence(error.message)} ${adviceFor(error)}`.trim(), "error");
         else if (this.stopped) note("Stopped.", "note");
         else if (this.finish === "length") note(limitText, "note");
         else if (!this.hasReply) note("The model answered nothing.", "note");
