@@ -17,6 +17,7 @@ struct bench {
     ebro_engine *engine;
     ebro_seq *seq;
     ebro_text_stream *stream;
+    ebro_reply *reply;
     struct micro_files files;
     size_t n_devices;
 };
@@ -90,6 +91,25 @@ static int32_t chat_tokenize(struct bench *b, ebro_error *err) {
     int32_t ids[512];
     size_t n = 0;
     return ebro_chat_tokenize(b->model, messages, 3, &o, ids, 512, &n, err);
+}
+
+static int32_t chat_tokenize_json(struct bench *b, ebro_error *err) {
+    static const char json[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+        "\"Hello\"}]}, {\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"a\", \"function\": "
+        "{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": [1]}\"}}]}], \"tools\": [{\"type\": "
+        "\"function\", \"function\": {\"name\": \"f\"}}]}";
+    int32_t ids[512];
+    size_t n = 0;
+    return ebro_chat_tokenize_json(b->model, json, sizeof json - 1, NULL, ids, 512, &n, err);
+}
+
+static int32_t reply_create(struct bench *b, ebro_error *err) {
+    return ebro_reply_create(b->model, NULL, &b->reply, err);
+}
+
+static void reply_destroy(struct bench *b) {
+    ebro_reply_destroy(&b->reply);
 }
 
 static int32_t engine_open(struct bench *b, ebro_error *err) {
@@ -247,6 +267,8 @@ static void every_call(void **state) {
     test_ok(model_open(&b, &err), &err);
     sweep_at_least(&b, &(struct call){"tokenize", tokenize, nothing}, 1);
     sweep_at_least(&b, &(struct call){"chat_tokenize", chat_tokenize, nothing}, 1);
+    sweep_at_least(&b, &(struct call){"chat_tokenize_json", chat_tokenize_json, nothing}, 5);
+    sweep_at_least(&b, &(struct call){"reply_create", reply_create, reply_destroy}, 1);
     sweep_at_least(&b, &(struct call){"engine_open", engine_open, engine_close}, 10);
     test_ok(engine_open(&b, &err), &err);
     sweep_at_least(&b, &(struct call){"seq_create", seq_create, seq_destroy}, 2);
