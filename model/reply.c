@@ -15,7 +15,7 @@ static void hand_out(ebro_reply *r, const ebro_reply_piece *piece) {
 }
 
 void eb_reply_give(ebro_reply *r, int32_t kind, const char *p, size_t n) {
-    ebro_reply_piece piece = {.size = sizeof piece, .kind = kind, .text = p, .bytes = n};
+    ebro_reply_piece piece = {.size = sizeof piece, .kind = kind, .text = p, .bytes = n, .id = ""};
     if (n == 0) return;
     if (kind == EBRO_REPLY_TOOL_ARGUMENTS) piece.call = r->n_calls - 1;
     hand_out(r, &piece);
