@@ -1,16 +1,15 @@
 /* cycles.c: a program that opens and closes a device for ever does not grow: neither in memory nor
  * in open files. Each cycle loads the module, opens the device, computes, and closes it all.
  * EBRO_TEST_FULL: a thousand cycles. */
-#include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/device.h"
 #include "ops/ops.h"
 #include "tests/harness/devices.h"
+#include "tests/harness/process.h"
 
 enum {
     WARM_UP = 20, /* cycles in which drivers fill what they keep */
@@ -39,25 +38,6 @@ static void *counted(void *user, void *p, size_t n) {
     void *q = realloc(p, n);
     blocks += p == NULL && q != NULL;
     return q;
-}
-
-/* Bytes of this process in memory. */
-static int64_t resident(void) {
-    long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%*s %ld", &pages), 1);
-    fclose(f);
-    return (int64_t)pages * sysconf(_SC_PAGESIZE);
-}
-
-static int open_files(void) {
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d) != NULL) n++;
-    closedir(d);
-    return n;
 }
 
 /* The norm of a row of twos is a row of ones; without the norm it is what it was. */
@@ -109,24 +89,17 @@ static void cycle(bool computes) {
     assert_int_equal(blocks, 0);
 }
 
-/* Sanitizers keep freed memory on purpose. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool memory_tells = false;
-#else
-static const bool memory_tells = true;
-#endif
-
 static void check_cycles(bool computes, double slack) {
     int n = getenv("EBRO_TEST_FULL") != NULL ? FULL_CYCLES : CYCLES;
     for (int i = 0; i < WARM_UP; i++) cycle(computes);
-    int64_t before = resident();
-    int files = open_files();
+    int64_t before = test_resident_bytes(0);
+    uint32_t files = test_open_files(0);
     for (int i = 0; i < n; i++) cycle(computes);
-    int64_t grown = resident() - before;
+    int64_t grown = test_resident_bytes(0) - before;
     print_message("%d cycles: %lld bytes more, %d files more\n", n, (long long)grown,
-                  open_files() - files);
-    assert_int_equal(open_files(), files);
-    if (memory_tells)
+                  (int)test_open_files(0) - (int)files);
+    assert_int_equal(test_open_files(0), files);
+    if (test_memory_tells())
         test_le((double)grown, slack + (double)n * SLACK_PER_CYCLE, "growth over %d cycles", n);
 }
 
