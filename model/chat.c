@@ -52,6 +52,16 @@ bool eb_span_equal(struct eb_span a, struct eb_span b) {
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
 
+bool eb_span_is_blank(struct eb_span s) {
+    for (size_t i = 0; i < s.n; i++)
+        if (!eb_is_white(s.p[i])) return false;
+    return true;
+}
+
+bool eb_is_white(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 /* ---- options ---------------------------------------------------------------------------- */
 
 /* A caller compiled against an older header has a shorter struct: what it lacks has its default. */

@@ -64,6 +64,8 @@ void eb_chat_find_control(struct eb_chat_writer *w, const char *const *names, si
                           const char *need, int32_t *ids);
 
 bool eb_span_equal(struct eb_span a, struct eb_span b);
+bool eb_span_is_blank(struct eb_span s);
+bool eb_is_white(char c); /* what JSON calls white space */
 
 void eb_chat_linear(struct eb_chat_writer *w, const struct eb_chat *c);
 void eb_chat_k3(struct eb_chat_writer *w, const struct eb_chat *c);

@@ -121,7 +121,7 @@ static void put_calls(struct eb_k3 *k, const struct eb_chat_entry *e, size_t mes
 static void put_channels(struct eb_k3 *k, const struct eb_chat_entry *e, size_t message) {
     if (k->w->thinking) {
         open_tag(k, "think");
-        eb_chat_put_span(k->w, e->reasoning);
+        if (!eb_span_is_blank(e->reasoning)) eb_chat_put_span(k->w, e->reasoning);
         eb_k3_close(k, "think");
     }
     open_tag(k, "response");

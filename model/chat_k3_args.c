@@ -62,17 +62,11 @@ static void put_raw(struct eb_k3 *k, struct eb_span text) {
     eb_k3_close(k, "json");
 }
 
-static bool is_blank(struct eb_span s) {
-    for (size_t i = 0; i < s.n; i++)
-        if (strchr(" \t\r\n", s.p[i]) == NULL || s.p[i] == '\0') return false;
-    return true;
-}
-
 void eb_k3_arguments(struct eb_k3 *k, struct eb_span arguments, size_t message, size_t call) {
     struct eb_chat_writer *w = k->w;
     const struct eb_bytes text = {.data = (const uint8_t *)arguments.p, .bytes = arguments.n};
     json_error_t e;
-    if (w->st != EBRO_OK || is_blank(arguments)) return;
+    if (w->st != EBRO_OK || eb_span_is_blank(arguments)) return;
     w->st = eb_json_bound("arguments", &text, &limits, EBRO_INVALID, w->err);
     if (w->st == EBRO_OK) {
         json_t *root = json_loadb(arguments.p, arguments.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);

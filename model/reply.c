@@ -43,10 +43,6 @@ void eb_reply_end_call(ebro_reply *r) {
     hand_out(r, &piece);
 }
 
-bool eb_is_white(char c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 struct eb_span eb_span_trim(struct eb_span s) {
     while (s.n > 0 && eb_is_white(s.p[s.n - 1])) s.n--;
     while (s.n > 0 && eb_is_white(s.p[0])) {

@@ -51,7 +51,6 @@ void eb_reply_stray(ebro_reply *r, const char *p, size_t n);
 /* Keeps text of a tag; false where there is no room for it. */
 bool eb_reply_hold(ebro_reply *r, const char *p, size_t n);
 
-bool eb_is_white(char c);
 struct eb_span eb_span_trim(struct eb_span s);
 
 #endif

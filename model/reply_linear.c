@@ -34,7 +34,7 @@ static void start(ebro_reply *r, bool thinking) {
 }
 
 static void enter(ebro_reply *r, enum place place) {
-    r->place = place;
+    r->place = (int32_t)place;
     r->stray = false;
     r->n_held = 0;
 }

@@ -91,7 +91,7 @@ static void k3_forms(void **state) {
     const ebro_chat_message m[] = {{"user", "Hi", NULL},
                                    {"assistant", "Yes.", "Hm."},
                                    {"user", "Hi", "ignored"},
-                                   {"assistant", "", NULL}};
+                                   {"assistant", "", " \n"}}; /* blank: none */
     ebro_chat_options o = {.size = sizeof o};
     const enum eb_chat_family f = EB_CHAT_KIMI_K3;
     check_rendered(f, m, 1, NULL, USER_HI ASSISTANT "<|open|>response<|sep|>");
