@@ -319,7 +319,11 @@ package() {
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev
     libedit-dev libcmocka-dev glslc libvulkan-dev mesa-vulkan-drivers)
-if [ $level -ge 1 ]; then packages+=(clang libclang-rt-dev clang-format vulkan-validationlayers); fi
+if [ $level -ge 1 ]; then
+    packages+=(clang libclang-rt-dev clang-format vulkan-validationlayers python3)
+    # Ubuntu has it as a snap alone: there server/page is skipped, unless one is installed.
+    if grep -qs '^ID=debian' /etc/os-release; then packages+=(chromium); fi
+fi
 if [ $level -ge 2 ]; then packages+=(clang-tidy); fi
 need "${packages[@]}"
 
