@@ -172,6 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.delta(content=word)
             time.sleep(server.pace)
         if text == "break":
+            server.seen.wait(30)  # a browser drops what it has not handed out by then
             self.close_connection = True  # without an end of the stream
             return
         if text == "end":
@@ -225,6 +226,7 @@ class Mock(http.server.ThreadingHTTPServer):
         self.key = None
         self.pace = 0.05  # seconds between two pieces
         self.asked = []  # bodies of chat requests
+        self.seen = threading.Event()  # the page shows the reply that is to break off
         self.gone = 0  # clients that left during a reply
         self.last = None
         self.address = f"http://127.0.0.1:{self.server_address[1]}/"
