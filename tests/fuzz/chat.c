@@ -1,5 +1,6 @@
 /* chat.c: whatever stands in messages, a conversation has the control tokens of the same one with
- * empty messages, and as many bytes more as the messages have. */
+ * empty messages, and as many bytes more as the messages have; as JSON it has the same ids. Any
+ * other JSON is rendered or refused with a reason. */
 #include "tests/fuzz/small_vocab.h"
 
 #include "model/chat.h"
@@ -24,7 +25,57 @@ static struct rendered render(const struct eb_tokenizer *t, enum eb_chat_family 
     return r;
 }
 
-/* Messages end at NUL bytes; the first byte of each chooses its role. */
+static void check_json(const struct eb_tokenizer *t, enum eb_chat_family family, const char *json,
+                       size_t bytes, const ebro_chat_options *o, const struct eb_ids *want) {
+    struct eb_ids ids = {0};
+    ebro_error err = {0};
+    int32_t st = eb_chat_render_json(t, family, json, bytes, o, &ids, &err);
+    if (st != EBRO_OK) {
+        must(st == EBRO_INVALID || (st == EBRO_UNSUPPORTED && want == NULL));
+        must(err.status == st && err.text[0] != '\0' && ids.n == 0);
+    } else if (want != NULL) {
+        must(ids.n == want->n);
+        must(ids.n == 0 || memcmp(ids.v, want->v, ids.n * sizeof *ids.v) == 0);
+    }
+    eb_ids_free(NULL, &ids);
+}
+
+static size_t put_string(char *out, const char *text) {
+    size_t n = 0;
+    out[n++] = '"';
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == '"' || c == '\\')
+            n += (size_t)sprintf(out + n, "\\u%04x", c);
+        else
+            out[n++] = *text;
+    }
+    out[n++] = '"';
+    return n;
+}
+
+/* The messages as JSON; text that is no UTF-8 makes it none. */
+static void check_same(const struct eb_tokenizer *t, enum eb_chat_family family,
+                       const ebro_chat_message *m, size_t n, const ebro_chat_options *o) {
+    static char json[12 * MAX_BYTES + 1024];
+    struct eb_ids ids = {0};
+    ebro_error err = {0};
+    size_t at = (size_t)sprintf(json, "{\"messages\": [");
+    for (size_t i = 0; i < n; i++) {
+        at += (size_t)sprintf(json + at, "%s{\"role\": \"%s\", \"content\": ", i > 0 ? ", " : "",
+                              m[i].role);
+        at += put_string(json + at, m[i].content);
+        at += (size_t)sprintf(json + at, ", \"reasoning_content\": ");
+        at += put_string(json + at, m[i].reasoning);
+        at += (size_t)sprintf(json + at, "}");
+    }
+    at += (size_t)sprintf(json + at, "]}");
+    must(eb_chat_render(t, family, m, n, o, &ids, &err) == EBRO_OK);
+    check_json(t, family, json, at, o, &ids);
+    eb_ids_free(NULL, &ids);
+}
+
+/* Messages end at NUL bytes; the first byte of each chooses its role. Or all is JSON. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const roles[] = {"system", "user", "assistant"};
     static struct eb_tokenizer *t;
@@ -43,15 +94,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     ebro_chat_options o = {.size = sizeof o, .thinking = data[0] & 2};
     o.no_generation_prompt = data[0] & 4;
     o.thinking_effort = data[0] & 8 ? "low" : NULL;
+    if (data[0] & 16) {
+        check_json(t, family, text + 1, bytes - 1, &o, NULL);
+        return 0;
+    }
     bool reasons = family == EB_CHAT_KIMI_K3 && o.thinking != 0;
     for (size_t at = 1; at < bytes && n < MAX_MESSAGES; at += strlen(text + at) + 1, n++) {
         unsigned kind = (unsigned char)text[at] % 3;
         const char *content = text[at] != '\0' ? text + at + 1 : text + at;
         full[n] = (ebro_chat_message){roles[kind], content, content};
         empty[n] = (ebro_chat_message){roles[kind], "", NULL};
-        extra += strlen(content) * (kind == 2 && reasons ? 2 : 1);
+        const size_t length = strlen(content);
+        const bool blank = strspn(content, " \t\r\n") == length; /* no reasoning then */
+        extra += length * (kind == 2 && reasons && !blank ? 2 : 1);
     }
     struct rendered a = render(t, family, full, n, &o), b = render(t, family, empty, n, &o);
     must(a.n_special == b.n_special && a.bytes == b.bytes + extra);
+    check_same(t, family, full, n, &o);
     return 0;
 }

@@ -57,7 +57,13 @@ static const char small_config[] =
     "\"304\": {\"content\": \"<|sep|>\"}, \"305\": {\"content\": \"<|end_of_msg|>\"},"
     "\"306\": {\"content\": \"<|im_system|>\"}, \"307\": {\"content\": \"<|im_user|>\"},"
     "\"308\": {\"content\": \"<|im_assistant|>\"}, \"309\": {\"content\": \"<|im_middle|>\"},"
-    "\"310\": {\"content\": \"<|im_end|>\"}}}";
+    "\"310\": {\"content\": \"<|im_end|>\"},"
+    "\"311\": {\"content\": \"<|tool_calls_section_begin|>\"},"
+    "\"312\": {\"content\": \"<|tool_calls_section_end|>\"},"
+    "\"313\": {\"content\": \"<|tool_call_begin|>\"},"
+    "\"314\": {\"content\": \"<|tool_call_argument_begin|>\"},"
+    "\"315\": {\"content\": \"<|tool_call_end|>\"},"
+    "\"316\": {\"content\": \"<think>\"}, \"317\": {\"content\": \"</think>\"}}}";
 
 static inline int32_t small_open(const struct small_text *vocab, const char *config, size_t bytes,
                                  struct eb_tokenizer **out) {
