@@ -336,8 +336,8 @@ stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
 stage 1-1 "package" package
 stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard test_contract_device \
-    test_contract_stream test_engine_cancel test_engine_engine \
-    test_engine_threads -- '^(base/guard|contract/(device|stream)|engine/(cancel|engine|threads))$'
+    test_contract_stream test_engine_cancel test_engine_embedding test_engine_engine \
+    test_engine_threads -- '^(base/guard|contract/(device|stream)|engine/(cancel|embedding|engine|threads))$'
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "all tests of devices that a processor imitates" full

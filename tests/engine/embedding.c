@@ -7,6 +7,7 @@
 
 #include "tests/harness/devices.h"
 #include "tests/harness/micro.h"
+#include "tests/harness/process.h"
 #include "tests/harness/test.h"
 
 enum { MAX_PROMPT = 150, N_NEW = 20, CHUNK = 40, REPEATS = 3 };
@@ -172,8 +173,13 @@ static void small_models(void **state) {
     }
 }
 
+/* Loops long enough for all threads of the device to have work. */
 static void demo_model(void **state) {
     (void)state;
+    if (test_is_sanitized()) {
+        print_message("skipped: the demo model takes minutes under a sanitizer\n");
+        skip();
+    }
     struct test_rng rng = {test_seed()};
     struct writer w[2];
     const ebro_model_options o = {.size = sizeof o, .path = test_demo_dir()};

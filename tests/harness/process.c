@@ -48,16 +48,16 @@ uint32_t test_threads(int64_t pid) {
     return count_entries(pid, "task");
 }
 
-bool test_memory_tells(void) {
+bool test_is_sanitized(void) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return false;
+    return true;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-    return false;
-#else
     return true;
+#else
+    return false;
 #endif
 #else
-    return true;
+    return false;
 #endif
 }

@@ -12,8 +12,8 @@ int64_t test_resident_bytes(int64_t pid);
 uint32_t test_open_files(int64_t pid);
 uint32_t test_threads(int64_t pid);
 
-/* Whether the bytes in memory of this process tell what it holds: sanitizers keep freed memory on
- * purpose. */
-bool test_memory_tells(void);
+/* Whether the address or thread sanitizer watches this process: it is many times slower then, and
+ * keeps freed memory on purpose. */
+bool test_is_sanitized(void);
 
 #endif
