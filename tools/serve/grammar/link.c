@@ -178,7 +178,6 @@ static void find_classes(struct eb_program *p) {
         eb_set_add(&set, c, c);
         split_classes(p, &set);
     }
-    for (int c = 0; c < 256; c++) p->example_of[p->class_of[c]] = (uint8_t)c;
 }
 
 int32_t eb_program_link(struct eb_program *p, ebro_error *err) {

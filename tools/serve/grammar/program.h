@@ -56,7 +56,7 @@ struct eb_program {
     uint32_t n_code, n_sets, n_repeats, n_rules;
     size_t code_room, sets_room, repeats_room, rules_room;
     /* Bytes that no instruction tells apart are one class. */
-    uint8_t class_of[256], example_of[256];
+    uint8_t class_of[256];
     uint32_t n_classes;
 };
 

@@ -291,25 +291,17 @@ static bool reads(const struct eb_program *p, const struct eb_instr *in, int byt
     return in->op == EB_OP_SET && eb_set_has(&p->sets[in->a], byte);
 }
 
-static int32_t step_byte(struct eb_states *s, int32_t state, int byte) {
+int32_t eb_states_step(struct eb_states *s, int32_t state, int byte) {
     struct eb_state from = s->states[state];
-    uint32_t first = s->n_places;
+    uint32_t class = s->p->class_of[byte], first = s->n_places;
     begin_step(s);
     for (uint32_t i = 0; i < from.n; i++) {
         struct eb_place at = s->places[from.first + i];
         if (reads(s->p, &s->p->code[at.pc], byte)) go_to(s, at.pc + 1, at.frame);
     }
     close_over(s, first);
-    return settle(s, first);
-}
-
-int32_t eb_states_byte(struct eb_states *s, int32_t state, int byte) {
-    uint32_t class = s->p->class_of[byte];
-    size_t at = (size_t)state * s->p->n_classes + class;
-    int32_t next = s->next[at];
-    if (next != EB_STATE_UNKNOWN) return next;
-    next = step_byte(s, state, s->p->example_of[class]);
-    if (next != EB_STATE_FAILED) s->next[at] = next;
+    int32_t next = settle(s, first);
+    if (next != EB_STATE_FAILED) s->next[(size_t)state * s->p->n_classes + class] = next;
     return next;
 }
 

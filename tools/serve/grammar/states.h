@@ -62,7 +62,7 @@ void eb_states_clear(struct eb_states *s);
 
 /* The state after a byte; EB_STATE_DEAD: it may not come. EB_STATE_FAILED: out of memory, or
  * more ambiguous than what is bounded (s->failure); that is not kept, and can be tried again. */
-int32_t eb_states_byte(struct eb_states *s, int32_t state, int byte);
+static inline int32_t eb_states_byte(struct eb_states *s, int32_t state, int byte);
 /* The same for a control token, which may be a stop token too. */
 int32_t eb_states_control(struct eb_states *s, int32_t state, int32_t id, bool stop);
 /* True where a stop token may come; *alone: and nothing else. */
@@ -71,5 +71,14 @@ bool eb_states_may_stop(const struct eb_states *s, int32_t state, bool *alone);
 /* Forgets all states but one, whose new number it gives, where there are many; numbers that were
  * given before mean nothing then. Out of memory: nothing changes. */
 int32_t eb_states_tidy(struct eb_states *s, int32_t state);
+
+/* The same as eb_states_byte, where the table does not know. */
+int32_t eb_states_step(struct eb_states *s, int32_t state, int byte);
+
+static inline int32_t eb_states_byte(struct eb_states *s, int32_t state, int byte) {
+    size_t at = (size_t)state * s->p->n_classes + s->p->class_of[byte];
+    int32_t next = s->next[at];
+    return next != EB_STATE_UNKNOWN ? next : eb_states_step(s, state, byte);
+}
 
 #endif
