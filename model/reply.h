@@ -7,8 +7,12 @@
 
 enum {
     EB_REPLY_MAX_CONTROLS = 8,
-    EB_REPLY_MAX_HELD = 4096 /* longest tag, or head of a call; the header states it */
+    EB_REPLY_MAX_HELD = 4096, /* longest tag, or head of a call; the header states it */
+    EB_REPLY_MAX_SCALAR = 64  /* longest number; the same */
 };
+
+/* K3: what an argument says that it is. */
+enum eb_value_kind { EB_VALUE_STRING, EB_VALUE_SCALAR, EB_VALUE_JSON };
 
 /* How one chat format is read. Control tokens are told by their place in `names`. */
 struct eb_reply_format {
@@ -32,11 +36,15 @@ struct ebro_reply {
     /* Where the reply stands: */
     uint32_t n_calls;
     bool in_call, over;
-    int32_t place;  /* the format's own */
-    bool stray;     /* text stood where none belongs: the rest is shown as it is */
-    int32_t in_tag; /* K3: the control token that began it; -1: none */
-    uint32_t n_arguments;
-    bool raw, is_string, blank;
+    int32_t place;            /* the format's own */
+    bool stray;               /* text stood where none belongs: the rest is shown as it is */
+    int32_t in_tag;           /* K3: the control token that began it; -1: none */
+    uint32_t n_arguments;     /* K3: of the call that is open */
+    bool raw;                 /* they came as one block of JSON */
+    enum eb_value_kind value; /* of the argument that is open */
+    bool blank;               /* nothing but white space of it yet */
+    char scalar[EB_REPLY_MAX_SCALAR];
+    size_t n_scalar;
     char held[EB_REPLY_MAX_HELD];
     size_t n_held;
 };

@@ -108,38 +108,94 @@ static void give_escaped(ebro_reply *r, const char *p, size_t n) {
     eb_reply_give(r, EBRO_REPLY_TOOL_ARGUMENTS, p + from, n - from);
 }
 
-/* Of a type that is not known, or not stated: a string, which any text may be. */
-static bool is_string_type(struct eb_span type) {
-    static const char *const others[] = {"number", "integer", "boolean", "null", "object", "array"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (is(type, others[i])) return false;
-    return true;
+static enum eb_value_kind kind_of(struct eb_span type) {
+    if (is(type, "object") || is(type, "array")) return EB_VALUE_JSON;
+    if (is(type, "number") || is(type, "integer") || is(type, "boolean") || is(type, "null"))
+        return EB_VALUE_SCALAR;
+    return EB_VALUE_STRING; /* which any text may be */
 }
 
 static void begin_argument(ebro_reply *r, struct eb_span attributes) {
-    r->is_string = is_string_type(attribute(attributes, "type"));
+    r->value = kind_of(attribute(attributes, "type"));
     r->blank = true;
+    r->n_scalar = 0;
     const struct eb_span key = unescape(r, attribute(attributes, "key"));
     give_arguments(r, r->n_arguments++ == 0 ? "{\"" : ", \"");
     give_escaped(r, key.p, key.n);
-    give_arguments(r, r->is_string ? "\": \"" : "\": ");
+    give_arguments(r, r->value == EB_VALUE_STRING ? "\": \"" : "\": ");
     enter(r, ARGUMENT);
 }
 
+static void become_string(ebro_reply *r, struct eb_span text) {
+    r->value = EB_VALUE_STRING;
+    give_arguments(r, "\"");
+    give_escaped(r, text.p, text.n);
+}
+
+/* Held until all of it is known to be a number, true, false or null; what is not, or is too long to
+ * be held, is a string. */
+static void take_scalar(ebro_reply *r, const char *p, size_t n) {
+    const size_t room = sizeof r->scalar - r->n_scalar, taken = n < room ? n : room;
+    memcpy(r->scalar + r->n_scalar, p, taken);
+    r->n_scalar += taken;
+    if (taken == n) return;
+    become_string(r, (struct eb_span){r->scalar, r->n_scalar});
+    give_escaped(r, p + taken, n - taken);
+}
+
 static void take_argument(ebro_reply *r, const char *p, size_t n) {
-    if (r->is_string) {
+    if (r->value == EB_VALUE_STRING) {
         give_escaped(r, p, n);
-        return;
+    } else if (r->value == EB_VALUE_SCALAR) {
+        take_scalar(r, p, n);
+    } else {
+        for (size_t i = 0; i < n && r->blank; i++) r->blank = eb_is_white(p[i]);
+        eb_reply_give(r, EBRO_REPLY_TOOL_ARGUMENTS, p, n);
     }
-    for (size_t i = 0; i < n && r->blank; i++) r->blank = eb_is_white(p[i]);
-    eb_reply_give(r, EBRO_REPLY_TOOL_ARGUMENTS, p, n);
+}
+
+static size_t count_digits(struct eb_span s) {
+    size_t n = 0;
+    while (n < s.n && s.p[n] >= '0' && s.p[n] <= '9') n++;
+    return n;
+}
+
+/* As JSON writes it. */
+static bool is_number(struct eb_span s) {
+    if (s.n > 0 && s.p[0] == '-') skip(&s, 1);
+    size_t digits = count_digits(s);
+    if (digits == 0 || (digits > 1 && s.p[0] == '0')) return false;
+    skip(&s, digits);
+    if (s.n > 0 && s.p[0] == '.') {
+        skip(&s, 1);
+        if ((digits = count_digits(s)) == 0) return false;
+        skip(&s, digits);
+    }
+    if (s.n > 0 && (s.p[0] == 'e' || s.p[0] == 'E')) {
+        skip(&s, 1);
+        if (s.n > 0 && (s.p[0] == '+' || s.p[0] == '-')) skip(&s, 1);
+        if ((digits = count_digits(s)) == 0) return false;
+        skip(&s, digits);
+    }
+    return s.n == 0;
+}
+
+static void close_scalar(ebro_reply *r) {
+    const struct eb_span whole = {r->scalar, r->n_scalar}, s = eb_span_trim(whole);
+    if (s.n == 0)
+        give_arguments(r, "null");
+    else if (is(s, "true") || is(s, "false") || is(s, "null") || is_number(s))
+        eb_reply_give(r, EBRO_REPLY_TOOL_ARGUMENTS, s.p, s.n);
+    else
+        become_string(r, whole);
 }
 
 static void close_argument(ebro_reply *r) {
-    if (r->place == ARGUMENT && r->is_string)
-        give_arguments(r, "\"");
-    else if (r->place == ARGUMENT && r->blank)
-        give_arguments(r, "null");
+    if (r->place == ARGUMENT) {
+        if (r->value == EB_VALUE_SCALAR) close_scalar(r);
+        if (r->value == EB_VALUE_STRING) give_arguments(r, "\"");
+        if (r->value == EB_VALUE_JSON && r->blank) give_arguments(r, "null");
+    }
     enter(r, CALL);
 }
 

@@ -304,7 +304,7 @@ static void k3_arguments(void **state) {
         "[C]I look[B]get&\"weather&lt;/[A]{\"ci\\\\ty\\\"\": \"S\xc3\xa3o "
         "\\\"P\\\"\\\\\\n\\t\\u0001 "
         "x\", \"n\": -1.50, \"b\": true, \"z\": null, \"o\": {\"a\": [1, {\"b\": \"}\"}]}, \"a\": "
-        "[], \"e\": \"\", \"m\":  null}[E][B]g/[A]{}[E]");
+        "[], \"e\": \"\", \"m\": null}[E][B]g/[A]{}[E]");
     check(K3, 0,
           CLOSE("response") TOOLS(OPEN_CALL(
               "f", "1") OPEN("json type=\"object\"") "{\"a\": " CLOSE("json") CLOSE("call")) END,
@@ -316,6 +316,44 @@ static void k3_arguments(void **state) {
                   OPEN("argument\ntype=\"integer\"\tkey=\"c\" ") "3" CLOSE("argument")
                       CLOSE("call"),
           "[B]f/[A]{\"a\": \"1\", \"b\": \"2\", \"c\": 3}[E]");
+}
+
+/* What is no number, or too long for one, is a string; what is blank is null. */
+static void k3_scalars(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *text, *want;
+    } cases[] = {
+        {"number", "0", "0"},
+        {"number", " -12.5e+3\n", "-12.5e+3"},
+        {"integer", "1E9", "1E9"},
+        {"boolean", "false", "false"},
+        {"boolean", "True", "\"True\""},
+        {"null", "", "null"},
+        {"null", "nul", "\"nul\""},
+        {"number", "01", "\"01\""},
+        {"number", "1.", "\"1.\""},
+        {"number", ".5", "\".5\""},
+        {"number", "-", "\"-\""},
+        {"number", "1e", "\"1e\""},
+        {"number", "1,5 \"km\"", "\"1,5 \\\"km\\\"\""},
+        {"number", "NaN", "\"NaN\""},
+        {"number", "1234567890123456789012345678901234567890123456789012345678901234",
+         "1234567890123456789012345678901234567890123456789012345678901234"},
+        {"number", "12345678901234567890123456789012345678901234567890123456789012345",
+         "\"12345678901234567890123456789012345678901234567890123456789012345\""},
+        {"array", " \n", " \nnull"},
+        {"object", "{\"a\": tru", "{\"a\": tru"},
+    };
+    char text[512], want[512];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text,
+                 OPEN_CALL("f", "1") OPEN("argument key=\"a\" type=\"%s\"") "%s" CLOSE("argument")
+                     CLOSE("call"),
+                 cases[i].type, cases[i].text);
+        snprintf(want, sizeof want, "[B]f/[A]{\"a\": %s}[E]", cases[i].want);
+        check(K3, 0, text, want);
+    }
 }
 
 static void k3_broken(void **state) {
@@ -524,9 +562,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_replies), cmocka_unit_test(linear_thinking),
         cmocka_unit_test(linear_broken),  cmocka_unit_test(k3_replies),
-        cmocka_unit_test(k3_arguments),   cmocka_unit_test(k3_broken),
-        cmocka_unit_test(long_tags),      cmocka_unit_test(round_trips),
-        cmocka_unit_test(wrong_calls),    cmocka_unit_test(result_of_each),
+        cmocka_unit_test(k3_arguments),   cmocka_unit_test(k3_scalars),
+        cmocka_unit_test(k3_broken),      cmocka_unit_test(long_tags),
+        cmocka_unit_test(round_trips),    cmocka_unit_test(wrong_calls),
+        cmocka_unit_test(result_of_each),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

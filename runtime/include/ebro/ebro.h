@@ -327,9 +327,10 @@ typedef enum ebro_reply_kind {
     EBRO_REPLY_REASONING = 1,
     EBRO_REPLY_TOOL_BEGIN = 2, /* text is the tool's name, all of it */
     /* Joined, the arguments of a call are JSON: K2's as the model wrote them; K3's put together,
-     * {"key": "text", "other": 12}, where values that are no strings are as the model wrote them,
-     * null for none. Of a call that the end of the reply cuts off nothing is closed: what is there
-     * is the beginning of such JSON. */
+     * {"key": "text", "other": 12}. There objects and arrays are as the model wrote them, null for
+     * none, and what should be a number, true, false or null and is not, or has more than 64 bytes,
+     * is a string. Of a call that the end of the reply cuts off nothing is closed: what is there is
+     * the beginning of such JSON. */
     EBRO_REPLY_TOOL_ARGUMENTS = 3,
     EBRO_REPLY_TOOL_END = 4
 } ebro_reply_kind;
