@@ -87,7 +87,7 @@ inspect() {
 make_package() {
     local version epoch stage bundled=()
     need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev \
-        libedit-dev
+        libedit-dev libmicrohttpd-dev
     # An old-style RPATH, unlike a RUNPATH, also serves the libraries that a bundled one needs.
     configure $folder -DEBRO_TESTS=OFF -DEBRO_STATIC=OFF -DCMAKE_INSTALL_LIBDIR=lib \
         -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \

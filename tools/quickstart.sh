@@ -12,7 +12,7 @@ if [ $# -gt 0 ]; then
 fi
 
 need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev libedit-dev \
-    glslc libvulkan-dev
+    libmicrohttpd-dev glslc libvulkan-dev
 
 say "building in build/"
 configure build -DEBRO_TESTS=OFF >build.log 2>&1 || { cat build.log >&2; die "configuring failed"; }

@@ -19,6 +19,8 @@ has() {
         libjansson-dev) pkg-config --exists jansson 2>/dev/null ;;
         libxxhash-dev) pkg-config --exists libxxhash 2>/dev/null ;;
         libedit-dev) pkg-config --exists libedit 2>/dev/null ;;
+        # the program loads it when it runs
+        libmicrohttpd-dev) pkg-config --exists libmicrohttpd 2>/dev/null ;;
         libcmocka-dev) pkg-config --exists cmocka 2>/dev/null ;;
         glslc) glslc --version >/dev/null 2>&1 ;;
         libvulkan-dev) echo '#include <vulkan/vulkan.h>' | gcc -fsyntax-only -x c - 2>/dev/null ;;

@@ -162,6 +162,7 @@ double eb_seconds(void); /* a monotonic clock */
 /* The commands: argv[0] is the first argument after the command's name. They return exit codes. */
 int eb_cmd_run(int argc, char **argv);
 int eb_cmd_chat(int argc, char **argv);
+int eb_cmd_serve(int argc, char **argv);
 int eb_cmd_inspect(int argc, char **argv);
 int eb_cmd_tokenize(int argc, char **argv);
 int eb_cmd_logits(int argc, char **argv);

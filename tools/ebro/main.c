@@ -19,6 +19,7 @@ static const char help_text[] =
     "Commands\n"
     "  run        continue a text or answer a chat message\n"
     "  chat       hold a conversation\n"
+    "  serve      answer programs over HTTP, in OpenAI's form\n"
     "  inspect    show what a model is made of and the memory it takes\n"
     "  tokenize   show the tokens of a text, or the text of tokens\n"
     "  logits     write the logits of a prompt to a file\n"
@@ -46,10 +47,10 @@ static const char help_text[] =
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"run", eb_cmd_run},         {"chat", eb_cmd_chat},
-                {"inspect", eb_cmd_inspect}, {"tokenize", eb_cmd_tokenize},
-                {"logits", eb_cmd_logits},   {"devices", eb_cmd_devices},
-                {"bench", eb_cmd_bench},     {"cache-sim", eb_cmd_cache_sim}};
+} commands[] = {
+    {"run", eb_cmd_run},         {"chat", eb_cmd_chat},         {"serve", eb_cmd_serve},
+    {"inspect", eb_cmd_inspect}, {"tokenize", eb_cmd_tokenize}, {"logits", eb_cmd_logits},
+    {"devices", eb_cmd_devices}, {"bench", eb_cmd_bench},       {"cache-sim", eb_cmd_cache_sim}};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 /* "run, logits or devices" */
