@@ -1,5 +1,5 @@
 """browser.py: drives a headless Chromium over its debugging pipe, with nothing but Python's own
-library. Knows no page: what is tried stands in on_mock.py and looks.py."""
+library. Knows no page: what is tried stands in on_mock.py, looks.py and on_program.py."""
 
 import base64
 import fcntl

@@ -263,7 +263,7 @@ def the_key(rig, server):
         rig.wait("document.activeElement.id === 'key'")
         rig.window.type("wrong")
         rig.window.key("Enter")
-        rig.shows("#ask-key", "wants an API key")
+        rig.shows("#ask-key", "The server refuses this key")
         rig.ask("a")
         rig.shows(rig.foot, "Enter the key")
         rig.js("document.getElementById('key').focus()")

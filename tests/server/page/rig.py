@@ -44,6 +44,10 @@ class Rig:
         else:
             print(f"ok {self.cases} - page: {name}", flush=True)
 
+    def skip(self, why, what):
+        self.cases += 1
+        print(f"skipped: {why}\nok {self.cases} # SKIP {what}")
+
     def fresh(self):
         self.window.look(prefers_color_scheme="light", prefers_reduced_motion="no-preference")
         self.open()

@@ -3,7 +3,7 @@
 
 import { at, count } from "./dom.js";
 import { drawMemory, drawNoMemory } from "./memory.js";
-import { getJson, setKey, streamChat } from "./server.js";
+import { getJson, hasKey, setKey, streamChat } from "./server.js";
 import { keep, recall } from "./store.js";
 import { Talk } from "./talk.js";
 
@@ -173,12 +173,14 @@ at("close-settings").addEventListener("click", () => {
 function askKey() {
     if (!at("ask-key").hidden) return;
     at("ask-key").hidden = false;
+    at("ask-key").firstElementChild.textContent =
+        hasKey() ? "The server refuses this key" : "This server wants an API key";
     at("key").focus();
 }
 
 at("ask-key").addEventListener("submit", (event) => {
     event.preventDefault();
-    setKey(at("key").value);
+    setKey(at("key").value.trim());
     at("key").value = "";
     at("ask-key").hidden = true;
     message.focus();

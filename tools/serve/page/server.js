@@ -14,6 +14,7 @@ export class ServerError extends Error {
 }
 
 let key = recall("key", "");
+export const hasKey = () => key !== "";
 export function setKey(text) {
     key = text;
     keep("key", text);
@@ -21,7 +22,8 @@ export function setKey(text) {
 
 async function ask(path, options = {}) {
     const headers = { ...options.headers };
-    if (key) headers.Authorization = "Bearer " + key;
+    // A key of other characters could not be sent; without one the server refuses as well.
+    if (/^[\x21-\x7e]+$/.test(key)) headers.Authorization = "Bearer " + key;
     let response;
     try {
         response = await fetch(path, { ...options, headers, cache: "no-store" });

@@ -85,11 +85,12 @@ class Turn {
     facts() {
         if (!this.usage) return [];
         const { usage, ebro } = this;
-        const prompt = usage.prompt_tokens;
+        const prompt = usage.prompt_tokens, cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
         const speed = ebro?.decode_tokens_per_second;
         const facts = [tokens(usage.completion_tokens) + (speed ? ` at ${rate(speed)}` : "")];
-        facts.push("prompt: " + reuseText(prompt, usage.prompt_tokens_details?.cached_tokens ?? 0));
-        if (ebro?.miss) facts.push(ebro.miss);
+        facts.push("prompt: " + reuseText(prompt, cached));
+        // That a new message is new needs no reason.
+        if (ebro?.miss && (cached === 0 || cached < ebro.matched_tokens)) facts.push(ebro.miss);
         return facts;
     }
 
