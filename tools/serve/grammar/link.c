@@ -18,9 +18,18 @@ static int32_t find_targets(struct eb_program *p, ebro_error *err) {
     return EBRO_OK;
 }
 
+/* Jumps over rules stand in long rows: from the back, each one is told where the row ends. */
+static void shorten_jumps(struct eb_program *p) {
+    for (uint32_t pc = p->n_code; pc-- > 0;) {
+        struct eb_instr *in = &p->code[pc];
+        if (in->op != EB_OP_JUMP || in->a <= pc) continue;
+        if (p->code[in->a].op == EB_OP_JUMP) in->a = p->code[in->a].a;
+    }
+}
+
+/* There is no circle of jumps alone: what would be one was refused. */
 static uint32_t behind_jumps(const struct eb_program *p, uint32_t pc) {
-    /* Jumps in a circle, which only a schema that is refused could make, end somewhere too. */
-    for (uint32_t n = 0; n < p->n_code && p->code[pc].op == EB_OP_JUMP; n++) pc = p->code[pc].a;
+    while (p->code[pc].op == EB_OP_JUMP) pc = p->code[pc].a;
     return pc;
 }
 
@@ -66,24 +75,116 @@ static uint32_t height_at(const struct eb_program *p, uint32_t pc) {
     return NEVER;
 }
 
-/* Heights come down from NEVER until none changes: at most EB_MAX_DEPTH rounds change the highest,
- * and most programs need three, for rules stand before or not far behind their calls. */
+/* The instructions that a height comes from; true: from all of them, else from the least. */
+static bool sources(const struct eb_program *p, uint32_t pc, uint32_t out[2], uint32_t *n) {
+    const struct eb_instr *in = &p->code[pc];
+    *n = 0;
+    switch ((enum eb_op)in->op) {
+        case EB_OP_FAIL:
+        case EB_OP_STOP:
+        case EB_OP_RETURN:
+            return false;
+        case EB_OP_JUMP:
+            out[(*n)++] = in->a;
+            return false;
+        case EB_OP_FORK:
+            out[(*n)++] = in->a;
+            out[(*n)++] = in->b;
+            return false;
+        case EB_OP_REPEAT:
+            if (p->repeats[in->b].least == 0) break;
+            out[(*n)++] = in->a;
+            break;
+        case EB_OP_CALL:
+            out[(*n)++] = in->a;
+            break;
+        case EB_OP_BYTE:
+        case EB_OP_SET:
+        case EB_OP_CONTROL:
+            break;
+    }
+    out[(*n)++] = pc + 1;
+    return true;
+}
+
+enum { N_LEVELS = EB_MAX_DEPTH + 1 };
+#define NO_ONE UINT32_MAX
+
+/* Instructions by height, and who waits for each of them. */
+struct levels {
+    uint32_t head[N_LEVELS];
+    uint32_t *next;         /* [n] of the same height */
+    uint32_t *first, *user; /* users of pc: user[first[pc]] up to user[first[pc + 1]] */
+    uint8_t *known;         /* [n] sources whose height is known */
+};
+
+/* Counted two further on, summed up, then filled in one further on: so that each part's end, once
+ * filled, is where the next one begins. */
+static void find_users(const struct eb_program *p, struct levels *l) {
+    uint32_t from[2], n;
+    for (uint32_t pc = 0; pc < p->n_code; pc++) {
+        sources(p, pc, from, &n);
+        for (uint32_t i = 0; i < n; i++) l->first[from[i] + 2]++;
+    }
+    for (uint32_t i = 2; i < p->n_code + 2; i++) l->first[i] += l->first[i - 1];
+    for (uint32_t pc = 0; pc < p->n_code; pc++) {
+        sources(p, pc, from, &n);
+        for (uint32_t i = 0; i < n; i++) l->user[l->first[from[i] + 1]++] = pc;
+    }
+}
+
+static void settle(struct eb_program *p, struct levels *l, uint32_t pc) {
+    uint32_t height = height_at(p, pc);
+    if (height > EB_MAX_DEPTH) return;
+    p->height[pc] = (uint16_t)height;
+    l->next[pc] = l->head[height];
+    l->head[height] = pc;
+}
+
+/* What waits for pc: for nothing else, or for nothing that is not known by now. */
+static void tell_users(struct eb_program *p, struct levels *l, uint32_t pc) {
+    uint32_t from[2], n;
+    for (uint32_t i = l->first[pc]; i < l->first[pc + 1]; i++) {
+        uint32_t user = l->user[i];
+        bool all = sources(p, user, from, &n);
+        if (++l->known[user] == (all ? n : 1)) settle(p, l, user);
+    }
+}
+
+/* From the lowest up: no height comes from a higher one, so each is final when it is found (Knuth's
+ * generalisation of Dijkstra's algorithm, 1977). */
+static void raise_levels(struct eb_program *p, struct levels *l) {
+    for (uint32_t i = 0; i < N_LEVELS; i++) l->head[i] = NO_ONE;
+    for (uint32_t pc = 0; pc < p->n_code; pc++) {
+        p->height[pc] = NEVER;
+        if (p->code[pc].op == EB_OP_STOP || p->code[pc].op == EB_OP_RETURN) settle(p, l, pc);
+    }
+    for (uint32_t i = 0; i < N_LEVELS; i++)
+        while (l->head[i] != NO_ONE) {
+            uint32_t pc = l->head[i];
+            l->head[i] = l->next[pc];
+            tell_users(p, l, pc);
+        }
+}
+
 static int32_t find_heights(struct eb_program *p, ebro_error *err) {
+    struct levels l = {.next = malloc(p->n_code * sizeof *l.next),
+                       .first = calloc((size_t)p->n_code + 2, sizeof *l.first),
+                       .user = malloc((size_t)p->n_code * 2 * sizeof *l.user),
+                       .known = calloc(p->n_code, 1)};
     p->height = malloc(p->n_code * sizeof *p->height);
-    if (p->height == NULL)
+    bool good = l.next && l.first && l.user && l.known && p->height;
+    if (good) {
+        find_users(p, &l);
+        raise_levels(p, &l);
+    }
+    free(l.next);
+    free(l.first);
+    free(l.user);
+    free(l.known);
+    if (!good)
         return eb_grammar_fail(err, EBRO_NOMEM_HOST, "no memory for a grammar of %u steps",
                                p->n_code);
-    for (uint32_t pc = 0; pc < p->n_code; pc++) p->height[pc] = NEVER;
-    bool changed = true;
-    while (changed) {
-        changed = false;
-        for (uint32_t pc = p->n_code; pc-- > 0;) {
-            uint32_t height = height_at(p, pc);
-            if (height >= p->height[pc]) continue;
-            p->height[pc] = (uint16_t)height;
-            changed = true;
-        }
-    }
     if (p->height[0] >= NEVER)
         return eb_grammar_fail(err, EBRO_INVALID,
                                "the schema allows no value, or none that is nested less than %d "
@@ -183,6 +284,7 @@ static void find_classes(struct eb_program *p) {
 int32_t eb_program_link(struct eb_program *p, ebro_error *err) {
     int32_t st = find_targets(p, err);
     if (st == EBRO_OK) st = refuse_cycles(p, err);
+    if (st == EBRO_OK) shorten_jumps(p);
     if (st == EBRO_OK) jump_where_last(p);
     if (st == EBRO_OK) st = find_heights(p, err);
     if (st == EBRO_OK) find_classes(p);

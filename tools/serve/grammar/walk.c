@@ -14,8 +14,8 @@ struct eb_walk {
     int32_t *path; /* [max_depth + 1] states along a branch of the vocabulary */
 };
 
-static int32_t explain(const struct eb_walk *w, ebro_error *err) {
-    if (w->states.failure == EBRO_UNSUPPORTED)
+static int32_t explain(int32_t failure, ebro_error *err) {
+    if (failure == EBRO_UNSUPPORTED)
         return eb_grammar_fail(err, EBRO_UNSUPPORTED,
                                "the grammar is more ambiguous than what is bounded: %d ways to go "
                                "on at once, %d states",
@@ -37,7 +37,7 @@ int32_t eb_walk_create(const struct eb_grammar *grammar, const struct eb_vocab *
     w->path = path;
     w->at = eb_states_begin(&w->states, &grammar->program);
     int32_t st = EBRO_OK;
-    if (w->at == EB_STATE_FAILED) st = explain(w, err);
+    if (w->at == EB_STATE_FAILED) st = explain(w->states.failure, err);
     if (w->at == EB_STATE_DEAD)
         st = eb_grammar_fail(err, EBRO_INTERNAL, "a grammar that was linked leads nowhere");
     if (st == EBRO_OK)
@@ -85,7 +85,7 @@ bool eb_walk_allows(const struct eb_walk *walk, int32_t id) {
 int32_t eb_walk_accept(struct eb_walk *walk, int32_t id, ebro_error *err) {
     walk->at = eb_states_tidy(&walk->states, walk->at);
     int32_t next = after(walk, id);
-    if (next == EB_STATE_FAILED) return explain(walk, err);
+    if (next == EB_STATE_FAILED) return explain(walk->states.failure, err);
     if (next == EB_STATE_DEAD)
         return eb_grammar_fail(err, EBRO_INVALID, "token %d may not come next", id);
     walk->at = next;
@@ -105,14 +105,14 @@ static bool allow(uint32_t *mask, int32_t id) {
 }
 
 /* Text that begins alike is walked once; a branch that is dead is left out. */
-static bool mask_text(struct eb_walk *w, uint32_t *mask, bool *failed) {
+static bool mask_text(struct eb_walk *w, uint32_t *mask, int32_t *failure) {
     const struct eb_vocab *v = w->vocab;
     bool any = false;
     w->path[0] = w->at;
     for (uint32_t i = 0; i < v->n_nodes;) {
         const struct eb_vocab_node *node = &v->nodes[i];
         int32_t next = eb_states_byte(&w->states, w->path[node->depth - 1], node->byte);
-        *failed |= next == EB_STATE_FAILED;
+        if (next == EB_STATE_FAILED) *failure = w->states.failure;
         if (next < 0) {
             i = node->skip;
             continue;
@@ -125,12 +125,12 @@ static bool mask_text(struct eb_walk *w, uint32_t *mask, bool *failed) {
 }
 
 /* Control tokens, and stop tokens whatever they are. */
-static bool mask_control(struct eb_walk *w, uint32_t *mask, bool *failed) {
+static bool mask_control(struct eb_walk *w, uint32_t *mask, int32_t *failure) {
     const struct eb_vocab *v = w->vocab;
     bool any = false, alone = false;
     for (uint32_t i = 0; i < v->special.n; i++) {
         int32_t next = after(w, v->special.v[i]);
-        *failed |= next == EB_STATE_FAILED;
+        if (next == EB_STATE_FAILED) *failure = w->states.failure;
         if (next >= 0) any = allow(mask, v->special.v[i]);
     }
     if (!eb_states_may_stop(&w->states, w->at, &alone)) return any;
@@ -140,12 +140,12 @@ static bool mask_control(struct eb_walk *w, uint32_t *mask, bool *failed) {
 
 int32_t eb_walk_mask(const struct eb_walk *walk, uint32_t *mask, ebro_error *err) {
     struct eb_walk *w = thinking(walk);
-    bool failed = false;
+    int32_t failure = EBRO_OK;
     w->at = eb_states_tidy(&w->states, w->at);
     memset(mask, 0, ((size_t)w->vocab->n_tokens + 31) / 32 * sizeof *mask);
-    bool text = mask_text(w, mask, &failed);
-    bool control = mask_control(w, mask, &failed);
-    if (failed) return explain(w, err);
+    bool text = mask_text(w, mask, &failure);
+    bool control = mask_control(w, mask, &failure);
+    if (failure != EBRO_OK) return explain(failure, err);
     if (!text && !control) return eb_grammar_fail(err, EBRO_INTERNAL, "a grammar allows no token");
     return EBRO_OK;
 }
