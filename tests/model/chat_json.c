@@ -209,6 +209,13 @@ static void k3_results(void **state) {
     /* numbers go on until the assistant speaks again */
     check(EB_CHAT_KIMI_K3, CALLS TOOL_RESULT("a", "A") ", " ASK ", " TOOL_RESULT("b", "B") "]}",
           &done, CALLS_RENDERED RESULT("one", "1", "A") GO RESULT("two", "2", "B"));
+    check(EB_CHAT_KIMI_K3,
+          CALLS TOOL_RESULT("a", "A") ", {\"role\": \"assistant\", \"content\": \"\", "
+                                      "\"tool_calls\": [" CALL("b", "last", "") "]}, "
+              TOOL_RESULT("b", "B") "]}",
+          &done,
+          CALLS_RENDERED RESULT("one", "1", "A") OPEN_ROLE("assistant") "<|sep|>" RESPONSE("")
+              TOOLS(OPEN_CALL("last", "1") CLOSE_CALL) CLOSE_MESSAGE RESULT("last", "1", "B"));
 }
 
 static void k3_names_and_parts(void **state) {

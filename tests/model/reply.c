@@ -254,6 +254,8 @@ static void linear_broken(void **state) {
           "[C]abcd");
     check(LINEAR, 0, "<|tool_calls_section_begin|> \n word \n<|tool_calls_section_end|>x",
           "[C]word \nx");
+    check(LINEAR, 0, SECTION(" a ") SECTION(" \n") "b" SECTION(CALL("12", "")),
+          "[C]a b[B]12/12[E]");
     check(LINEAR, 0, "<|tool_call_begin|>f:0<|tool_call_argument_begin|>{}<|tool_call_end|> a",
           "[B]f/f:0[A]{}[E][C]a"); /* without a section */
     check(LINEAR, 0, SECTION("<|tool_call_begin|>f:0<|tool_call_begin|>g:1<|tool_call_end|>"),
@@ -395,6 +397,12 @@ static void k3_broken(void **state) {
               CLOSE("call"),
           "[B]f/[A]{}[C]1[E]");
     check(K3, 0, OPEN_CALL("f", "1") " stray" CLOSE("call"), "[B]f/[C]stray[A]{}[E]");
+    check(K3, 0,
+          OPEN_CALL("f", "1") OPEN("json") "1" CLOSE("json") CLOSE("call") OPEN_CALL("g", "2")
+              ARGUMENT("a", "string", "\x1f") CLOSE("tools") " x",
+          "[B]f/[A]1[E][B]g/[A]{\"a\": \"\\u001f\"}[E][C]x");
+    check(K3, 1, "a" CLOSE("response") "b" CLOSE("think") OPEN("response") "c" CLOSE("think") "d",
+          "[R]ab[C]cd");
     check(K3, 0, "x<|reserved_token_4200|>[EOS]y", "[C]xy");
 }
 
@@ -514,16 +522,17 @@ static void result_of_each(void **state) {
     static struct heard h;
     static struct written w;
     ebro_error err = {0};
-    write_units(K3, OPEN_CALL("f", "1") ARGUMENT("a", "string", "x"), &w);
+    write_units(K3, OPEN_CALL("f", "1") OPEN("argument key=\"a\""), &w);
+    assert_true(w.units[w.n - 1].special);
     ebro_reply *r = create(K3, 0);
     reset(&h);
-    feed(r, K3, &w, w.n, NULL, &h);
+    feed(r, K3, &w, w.n - 1, NULL, &h);
+    h.fail_at = h.n_pieces; /* the next mark has several */
+    assert_int_equal(ebro_reply_push(r, w.units[w.n - 1].id, hear, &h, &err), 77);
+    assert_int_equal(h.n_pieces, h.fail_at + 1);
     h.fail_at = h.n_pieces;
     assert_int_equal(ebro_reply_finish(r, hear, &h, &err), 77);
-    ebro_reply_destroy(&r);
-    r = create(K3, 0);
-    h.fail_at = h.n_pieces;
-    assert_int_equal(ebro_reply_push(r, 5, hear, &h, &err), 77);
+    assert_int_equal(h.n_pieces, h.fail_at + 1);
     ebro_reply_destroy(&r);
 }
 
