@@ -97,7 +97,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     "object": "list",
                     "data": [
                         {
-                            "id": "mock-model",
+                            "id": self.server.model,
                             "object": "model",
                             "created": 1,
                             "owned_by": "ebro",
@@ -229,6 +229,7 @@ class Mock(http.server.ThreadingHTTPServer):
         self.seen = threading.Event()  # the page shows the reply that is to break off
         self.gone = 0  # clients that left during a reply
         self.last = None
+        self.status, self.model = "ok", "mock-model"
         self.address = f"http://127.0.0.1:{self.server_address[1]}/"
 
     def start(self):
@@ -238,8 +239,8 @@ class Mock(http.server.ThreadingHTTPServer):
     def slots(self):
         states = [("decode", 57, 1), ("prompt", 6063, 2048)] + [("idle", 0, 0)] * 6
         return {
-            "status": "ok",
-            "model": "mock-model",
+            "status": self.status,
+            "model": self.model,
             "context": 8192,
             "waiting": 3,
             "running": 2,

@@ -200,6 +200,18 @@ def the_picture(rig, server):
     server.last = None
 
 
+def another_server(rig, server):
+    rig.shows("#about", "mock-model")
+    server.status, server.model = "draining", "next-model"
+    try:
+        rig.shows("#about", "next-model", 10)
+        rig.shows("#memory-note", "The server is about to end.")
+    finally:
+        server.status, server.model = "ok", "mock-model"
+    rig.shows("#about", "mock-model", 10)
+    rig.wait("document.getElementById('memory-note').textContent === ''")
+
+
 def polls_only_while_seen(rig):
     def looks_in(seconds):
         rig.window.requests.clear()
@@ -407,6 +419,7 @@ def run(rig):
         rig.case("calls of tools are shown as text", tool_calls)
         rig.case("figures of a reply", figures)
         rig.case("the picture of the memory", lambda r: the_picture(r, server))
+        rig.case("another server in its place", lambda r: another_server(r, server))
         rig.case("the server is looked at only while the page is", polls_only_while_seen)
         rig.case(
             "errors say what to do, and end no chat",

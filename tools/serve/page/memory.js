@@ -84,12 +84,17 @@ function drawKept(memory) {
     rows.forEach(([, figure], i) => setText(list.children[2 * i + 1], figure));
 }
 
+const notes = {
+    draining: "The server is about to end. It takes no new messages.",
+    failed: "The device was lost. Start the server again.",
+};
+
 export function drawMemory(slots) {
     drawBudget(slots.memory);
     drawLast(slots.last);
     drawSlots(slots.slots, slots.waiting);
     drawKept(slots.memory);
-    setText(at("memory-note"), "");
+    setText(at("memory-note"), notes[slots.status] ?? "");
     at("memory").classList.remove("stale");
 }
 

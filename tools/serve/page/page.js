@@ -123,8 +123,9 @@ function fitMessage() {
 
 message.addEventListener("input", fitMessage);
 message.addEventListener("keydown", (event) => {
-    // Enter that ends a composition, as of Chinese characters, sends nothing.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey) return;
+    // Enter that ends a composition, as of Chinese characters, sends nothing. (229: as Safari says it.)
+    if (event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     ask();
 });
@@ -210,7 +211,9 @@ async function look() {
             model = (await getJson("/v1/models", looking.signal)).data[0];
             showModel();
         }
-        drawMemory(await getJson("/slots", looking.signal));
+        const slots = await getJson("/slots", looking.signal);
+        drawMemory(slots);
+        if (slots.model !== model.id) model = null; // another server has come in its place
     } catch (error) {
         if (error.status === 401) askKey();
         drawNoMemory(error.message);
