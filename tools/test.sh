@@ -261,6 +261,23 @@ matrices() {
     run_tests $folder "matrix units"
 }
 
+# The official OpenAI client for Python, of one version, before the server.
+openai_client() {
+    local folder=build/openai
+    build build gcc --target ebro_program ebro_cpu || return 0
+    mkdir -p $folder
+    if ! { python3 -m venv $folder/venv && $folder/venv/bin/pip install -q --retries 1 --timeout 20 \
+        --disable-pip-version-check openai==2.54.0; } >"$work/openai" 2>&1; then
+        tail -n 3 "$work/openai"
+        echo "skipped: no environment of Python with PyPI's openai can be made here"
+        skipped=$((skipped + 1))
+        return 0
+    fi
+    printf 'add_test(server/openai_client env "EBRO=%s" "%s" "%s")\n' "$PWD/build/ebro" \
+        "$PWD/$folder/venv/bin/python" "$PWD/tests/server/openai_client.py" >$folder/CTestTestfile.cmake
+    run_tests $folder "OpenAI client"
+}
+
 # threads [--target NAME... -- PATTERN]: under the thread sanitizer, all tests or those.
 threads() {
     local targets=() pattern=.
@@ -334,6 +351,7 @@ stage 1-2 "Vulkan under the validation layer" validated
 stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
+stage 1-2 "the OpenAI client before the server" openai_client
 stage 1-1 "package" package
 stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard test_contract_device \
     test_contract_stream test_engine_cancel test_engine_embedding test_engine_engine \
