@@ -267,7 +267,8 @@ EBRO_API int32_t ebro_token_is_stop(const ebro_model *model, int32_t id);
 typedef struct ebro_chat_message {
     const char *role; /* "system", "user", "assistant" */
     const char *content;
-    const char *reasoning; /* assistant messages of models with a think channel; NULL: none */
+    /* Assistant messages of models with a think channel; NULL or white space alone: none. */
+    const char *reasoning;
 } ebro_chat_message;
 
 typedef struct ebro_chat_options {
