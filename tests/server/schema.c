@@ -42,6 +42,22 @@ static const struct by_hand {
      {"8", "11", "1", "90", "-9"}},
     {"{\"type\":\"integer\",\"minimum\":0.5}", {"1", "2", "1000"}, {"0", "-1", "0.5"}},
     {"{\"type\":\"integer\",\"maximum\":-10}", {"-10", "-11", "-99", "-100"}, {"-9", "0", "10"}},
+    {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+     {"0", "1", "0.5", "0.000", "0.999"},
+     {"-0", "-0.1", "1.5", "1e0", "2", "10", "0.", "00", ".5"}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":12}",
+     {"0.5", "0.001", "1", "1.0", "9", "10", "11.99", "0.0090"},
+     {"0", "0.0", "0.000", "12", "12.0", "12.5", "20", "-1"}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":-12,\"exclusiveMaximum\":-2}",
+     {"-11.5", "-2.5", "-3", "-10", "-2.01"},
+     {"-12", "-12.0", "-2", "-2.0", "-1", "0", "3", "-12.5", "2.5"}},
+    {"{\"type\":\"number\",\"minimum\":-1}",
+     {"-1", "-0.5", "-0.01", "0", "5", "123456.75", "0.0"},
+     {"-1.5", "-2", "-0", "-0.0", "-10", "-1.01"}},
+    {"{\"type\":\"number\",\"maximum\":3,\"exclusiveMaximum\":3}",
+     {"2.5", "-7", "-7.5", "-0.5", "0"},
+     {"3", "3.0", "3.1", "4", "30"}},
+    {"{\"type\":\"number\",\"minimum\":7,\"maximum\":7}", {"7"}, {"7.1", "6.9", "70"}},
     {"{\"enum\":[\"a\",\"ab\",\"abc\",\"b\\n\",1,12,null,{\"k\":[1,2.5]}]}",
      {"\"a\"", "\"ab\"", "\"abc\"", "\"b\\n\"", "1", "12", "null", "{\"k\":[1,2.5]}"},
      {"\"\"", "\"abcd\"", "\"b\"", "2", "123", "nul", "{\"k\": [1,2.5]}", "a"}},
@@ -228,9 +244,10 @@ static bool valid(const json_t *schema, const json_t *v, const json_t *root) {
         double n = (double)characters(json_string_value(v));
         return n >= number_or(schema, "minLength", 0) && n <= number_or(schema, "maxLength", 1e9);
     }
-    if (json_is_integer(v)) {
-        double x = (double)json_integer_value(v);
-        return x >= number_or(schema, "minimum", -1e18) && x <= number_or(schema, "maximum", 1e18);
+    if (json_is_number(v)) {
+        double x = json_number_value(v);
+        return x >= number_or(schema, "minimum", -HUGE_VAL) &&
+               x <= number_or(schema, "maximum", HUGE_VAL);
     }
     if (json_is_object(v)) return valid_members(schema, v, root);
     if (json_is_array(v)) return valid_items(schema, v, root);
@@ -411,7 +428,7 @@ static void put_gap(struct reply *r, const char *mark, struct test_rng *rng) {
 
 static void write_string(struct reply *r, const json_t *schema, struct test_rng *rng) {
     static const char *const pieces[] = {
-        "a",  "\xc3\xa9", "\xf0\x9f\x98\x80", "\\n", "\\u00e9", "\\uD83D\\uDE00", " ",
+        "a", "\xc3\xa9", "\xf0\x9f\x98\x80", "\\n", "\\u00e9", "\\uD83D\\uDE00", " ",
         "<", "\\\"",     "\xe4\xb8\xad"};
     uint32_t least = (uint32_t)number_or(schema, "minLength", 0);
     uint32_t most = (uint32_t)number_or(schema, "maxLength", 9);
@@ -483,13 +500,15 @@ static bool write_typed(struct reply *r, const json_t *schema, const json_t *roo
         return write_array(r, schema, root, rng, depth);
     else if (strcmp(name, "string") == 0)
         write_string(r, schema, rng);
-    else if (strcmp(name, "number") == 0)
+    else if (strcmp(name, "number") == 0 && json_object_get(schema, "minimum") == NULL)
         put(r, numbers[below(rng, 5)]);
-    else if (strcmp(name, "integer") == 0) {
+    else if (strcmp(name, "number") == 0 || strcmp(name, "integer") == 0) {
         char digits[32];
         int low = (int)number_or(schema, "minimum", -70000);
         int high = (int)number_or(schema, "maximum", 70000);
-        snprintf(digits, sizeof digits, "%d", low + (int)below(rng, (uint32_t)(high - low + 1)));
+        int value = low + (int)below(rng, (uint32_t)(high - low + 1));
+        bool fraction = name[0] == 'n' && value >= 0 && value < high;
+        snprintf(digits, sizeof digits, "%d%s", value, fraction ? ".250" : "");
         put(r, digits);
     } else
         put(r, strcmp(name, "null") == 0 ? "null" : below(rng, 2) == 0 ? "true" : "false");
@@ -567,7 +586,10 @@ static void refused(void **state) {
         {"{\"anyOf\":[true,{\"not\":{}}]}", EBRO_UNSUPPORTED, "(at #/anyOf/1/not)"},
         {"{\"type\":\"string\",\"pattern\":\"a*\"}", EBRO_UNSUPPORTED, "pattern"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", EBRO_UNSUPPORTED, "uniqueItems"},
-        {"{\"type\":\"number\",\"minimum\":0}", EBRO_UNSUPPORTED, "(at #/minimum)"},
+        {"{\"type\":\"number\",\"minimum\":0.5}", EBRO_UNSUPPORTED, "(at #/minimum)"},
+        {"{\"type\":\"number\",\"maximum\":1e19}", EBRO_UNSUPPORTED, "(at #/maximum)"},
+        {"{\"type\":\"number\",\"minimum\":1,\"exclusiveMaximum\":1}", EBRO_INVALID, "no value"},
+        {"{\"type\":\"number\",\"minimum\":1,\"maximum\":0}", EBRO_INVALID, "no value"},
         {"{\"allOf\":[{},{}]}", EBRO_UNSUPPORTED, "more than one"},
         {"{\"anyOf\":[{}],\"minLength\":2}", EBRO_UNSUPPORTED,
          "\"minLength\" is not supported "

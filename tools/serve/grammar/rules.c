@@ -3,8 +3,6 @@
  * numbers of at most 18 digits, and exponents of two, so that every reader can hold them. */
 #include "rules.h"
 
-enum { INTEGER_DIGITS = 18, FRACTION_DIGITS = 18, EXPONENT_DIGITS = 2 };
-
 /* ---- UTF-8 -------------------------------------------------------------------------------- */
 
 static enum eb_utf8 lead(int byte) {
@@ -152,7 +150,7 @@ static void write_digit(struct eb_builder *b) {
     eb_build_range(b, '0', '9');
 }
 
-static void build_optional(struct eb_builder *b, struct eb_alt *alt) {
+void eb_optional_begin(struct eb_builder *b, struct eb_alt *alt) {
     eb_alt_begin(b, alt);
     eb_alt_option(b, alt); /* nothing */
     eb_alt_option(b, alt);
@@ -160,14 +158,14 @@ static void build_optional(struct eb_builder *b, struct eb_alt *alt) {
 
 static void build_minus(struct eb_builder *b) {
     struct eb_alt alt;
-    build_optional(b, &alt);
+    eb_optional_begin(b, &alt);
     eb_build_byte(b, '-');
     eb_alt_end(b, &alt);
 }
 
 static void build_nonzero(struct eb_builder *b, struct eb_rules *r) {
     eb_build_range(b, '1', '9');
-    eb_build_repeat(b, eb_rules_get(b, r, EB_RULE_DIGIT), 0, INTEGER_DIGITS - 1);
+    eb_build_repeat(b, eb_rules_get(b, r, EB_RULE_DIGIT), 0, EB_INTEGER_DIGITS - 1);
 }
 
 static void write_integer(struct eb_builder *b, struct eb_rules *r) {
@@ -191,55 +189,17 @@ static void write_number(struct eb_builder *b, struct eb_rules *r) {
     eb_alt_option(b, &alt);
     build_nonzero(b, r);
     eb_alt_end(b, &alt);
-    build_optional(b, &alt);
+    eb_optional_begin(b, &alt);
     eb_build_byte(b, '.');
-    eb_build_repeat(b, digit, 1, FRACTION_DIGITS);
+    eb_build_repeat(b, digit, 1, EB_FRACTION_DIGITS);
     eb_alt_end(b, &alt);
-    build_optional(b, &alt);
+    eb_optional_begin(b, &alt);
     build_among(b, "eE");
     struct eb_alt sign;
-    build_optional(b, &sign);
+    eb_optional_begin(b, &sign);
     build_among(b, "+-");
     eb_alt_end(b, &sign);
-    eb_build_repeat(b, digit, 1, EXPONENT_DIGITS);
-    eb_alt_end(b, &alt);
-}
-
-static void build_decimal(struct eb_builder *b, int64_t value) {
-    char digits[24];
-    int n = 0;
-    for (; value > 0; value /= 10) digits[n++] = (char)('0' + value % 10);
-    while (n > 0) eb_build_byte(b, digits[--n]);
-}
-
-/* From low up in blocks of numbers that differ in their last digits alone, as large as they come:
- * at most 36 of them. Neither is negative. */
-static void build_blocks(struct eb_builder *b, struct eb_rules *r, struct eb_alt *alt, int64_t low,
-                         int64_t high, bool minus) {
-    while (low <= high) {
-        int64_t block = 1;
-        uint32_t free_digits = 0;
-        while (low > 0 && low % (block * 10) == 0 && high - low >= block * 10 - 1) {
-            block *= 10;
-            free_digits++;
-        }
-        int first = (int)(low / block % 10), last = first;
-        while (last < 9 && high - low >= (last - first + 2) * block - 1) last++;
-        eb_alt_option(b, alt);
-        if (minus) eb_build_byte(b, '-');
-        build_decimal(b, low / block / 10);
-        eb_build_range(b, '0' + first, '0' + last);
-        eb_build_repeat(b, eb_rules_get(b, r, EB_RULE_DIGIT), free_digits, free_digits);
-        low += (last - first + 1) * block;
-    }
-}
-
-void eb_build_integer_range(struct eb_builder *b, struct eb_rules *r, int64_t low, int64_t high) {
-    struct eb_alt alt;
-    eb_rules_get(b, r, EB_RULE_DIGIT);
-    eb_alt_begin(b, &alt);
-    if (low < 0) build_blocks(b, r, &alt, high < 0 ? -high : 1, -low, true);
-    if (high >= 0) build_blocks(b, r, &alt, low > 0 ? low : 0, high, false);
+    eb_build_repeat(b, digit, 1, EB_EXPONENT_DIGITS);
     eb_alt_end(b, &alt);
 }
 
@@ -247,7 +207,7 @@ void eb_build_integer_range(struct eb_builder *b, struct eb_rules *r, int64_t lo
 
 void eb_build_blank(struct eb_builder *b) {
     struct eb_alt alt;
-    build_optional(b, &alt);
+    eb_optional_begin(b, &alt);
     eb_build_byte(b, ' ');
     eb_alt_end(b, &alt);
 }

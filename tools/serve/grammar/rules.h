@@ -53,8 +53,22 @@ void eb_build_any_text(struct eb_builder *b);
 struct eb_set eb_json_plain(void);
 /* After ':' and ',': one blank, or none. */
 void eb_build_blank(struct eb_builder *b);
-/* A whole number from low to high, of at most 18 digits. */
-void eb_build_integer_range(struct eb_builder *b, struct eb_rules *r, int64_t low, int64_t high);
+/* What stands between this and eb_alt_end, or nothing. */
+void eb_optional_begin(struct eb_builder *b, struct eb_alt *alt);
+
+/* Digits of a whole number, of its fraction and of its exponent, at most. */
+enum { EB_INTEGER_DIGITS = 18, EB_FRACTION_DIGITS = 18, EB_EXPONENT_DIGITS = 2 };
 #define EB_MAX_INTEGER INT64_C(999999999999999999)
+
+/* open: what is equal to it is beyond it. Up to EB_MAX_INTEGER, of either sign. */
+struct eb_bound {
+    int64_t value;
+    bool open;
+};
+/* A whole number from low to high. */
+void eb_build_integer_range(struct eb_builder *b, struct eb_rules *r, int64_t low, int64_t high);
+/* Any number between them, without an exponent. */
+void eb_build_number_range(struct eb_builder *b, struct eb_rules *r, struct eb_bound low,
+                           struct eb_bound high);
 
 #endif

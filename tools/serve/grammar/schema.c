@@ -420,61 +420,64 @@ static void build_string(struct eb_schema *s, const json_t *schema, bool raw,
     }
 }
 
-/* A bound of whole numbers, rounded towards those that keep it. sign: 1 for the lower one, -1 for
- * the upper; `over`: those equal to it do not keep it. */
-static int64_t read_bound(struct eb_schema *s, const json_t *schema, const char *keyword, int sign,
-                          bool over, const struct eb_where *where) {
-    const json_t *value = json_object_get(schema, keyword);
-    struct eb_where at = eb_where_below(where, keyword);
-    if (value == NULL) return -sign * EB_MAX_INTEGER;
-    if (!json_is_number(value)) {
-        eb_schema_refuse(s, EBRO_INVALID, &at, "\"%s\" must be a number", keyword);
-        return 0;
-    }
+/* One of the keywords that bound numbers. sign: 1 for lower ones, -1 for upper ones. Where whole
+ * numbers alone are meant it is rounded to the next one that keeps it, else it must be whole. */
+struct bound_keyword {
+    const char *name;
+    int sign;
+    bool open;
+};
+
+static struct eb_bound round_bound(struct bound_keyword k, double real) {
+    double toward = real * k.sign, most = (double)EB_MAX_INTEGER;
+    if (toward <= -most) return (struct eb_bound){-k.sign * EB_MAX_INTEGER, false};
+    if (toward >= most) return (struct eb_bound){k.sign * EB_MAX_INTEGER, true};
+    double whole = k.sign > 0 ? ceil(real) : floor(real);
+    return (struct eb_bound){(int64_t)whole, k.open && whole == real};
+}
+
+static struct eb_bound read_bound(struct eb_schema *s, const json_t *schema, struct bound_keyword k,
+                                  bool integer, const struct eb_where *where) {
+    const json_t *value = json_object_get(schema, k.name);
+    struct eb_where at = eb_where_below(where, k.name);
+    struct eb_bound none = {-k.sign * EB_MAX_INTEGER, false};
+    if (value == NULL) return none;
     double real = json_number_value(value);
-    if (real * sign < -(double)EB_MAX_INTEGER) return -sign * EB_MAX_INTEGER;
-    if (real * sign > (double)EB_MAX_INTEGER) return sign * (EB_MAX_INTEGER + 1);
-    double whole = sign > 0 ? ceil(real) : floor(real);
-    int64_t bound = json_is_integer(value) ? json_integer_value(value) : (int64_t)whole;
-    bool equal = json_is_integer(value) || whole == real;
-    return over && equal ? bound + sign : bound;
+    if (!json_is_number(value))
+        eb_schema_refuse(s, EBRO_INVALID, &at, "\"%s\" must be a number", k.name);
+    else if (!integer && (real != floor(real) || fabs(real) > (double)EB_MAX_INTEGER))
+        eb_schema_refuse(s, EBRO_UNSUPPORTED, &at,
+                         "\"%s\" that is no whole number of at most %d digits is supported for "
+                         "\"type\": \"integer\" only",
+                         k.name, EB_INTEGER_DIGITS);
+    if (s->b->st != EBRO_OK) return none;
+    if (json_is_integer(value) && fabs(real) < (double)EB_MAX_INTEGER)
+        return (struct eb_bound){json_integer_value(value), k.open};
+    return round_bound(k, real);
 }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static void build_integer(struct eb_schema *s, const json_t *schema, const struct eb_where *where) {
-    int64_t low = larger(read_bound(s, schema, "minimum", 1, false, where),
-                         read_bound(s, schema, "exclusiveMinimum", 1, true, where));
-    int64_t high = smaller(read_bound(s, schema, "maximum", -1, false, where),
-                           read_bound(s, schema, "exclusiveMaximum", -1, true, where));
-    if (low == -EB_MAX_INTEGER && high == EB_MAX_INTEGER)
-        eb_rules_call(s->b, s->rules, EB_RULE_INTEGER);
-    else
-        eb_build_integer_range(s->b, s->rules, larger(low, -EB_MAX_INTEGER),
-                               smaller(high, EB_MAX_INTEGER));
+/* The narrower of a bound and its exclusive form. */
+static struct eb_bound read_side(struct eb_schema *s, const json_t *schema, int sign, bool integer,
+                                 const struct eb_where *where) {
+    struct bound_keyword closed = {sign > 0 ? "minimum" : "maximum", sign, false};
+    struct bound_keyword open = {sign > 0 ? "exclusiveMinimum" : "exclusiveMaximum", sign, true};
+    struct eb_bound a = read_bound(s, schema, closed, integer, where);
+    struct eb_bound b = read_bound(s, schema, open, integer, where);
+    if (a.value == b.value) return (struct eb_bound){a.value, a.open || b.open};
+    return (a.value > b.value) == (sign > 0) ? a : b;
 }
 
 static void build_number(struct eb_schema *s, const json_t *schema, unsigned types,
                          const struct eb_where *where) {
-    static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum",
-                                         "exclusiveMaximum"};
-    if ((types & EB_TYPE_FRACTION) == 0) {
-        build_integer(s, schema, where);
-        return;
-    }
-    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
-        struct eb_where at = eb_where_below(where, bounds[i]);
-        if (json_object_get(schema, bounds[i]) != NULL)
-            eb_schema_refuse(s, EBRO_UNSUPPORTED, &at,
-                             "\"%s\" is supported for \"type\": \"integer\" only", bounds[i]);
-    }
-    eb_rules_call(s->b, s->rules, EB_RULE_NUMBER);
+    bool integer = (types & EB_TYPE_FRACTION) == 0;
+    struct eb_bound low = read_side(s, schema, 1, integer, where);
+    struct eb_bound high = read_side(s, schema, -1, integer, where);
+    if (low.value == -EB_MAX_INTEGER && high.value == EB_MAX_INTEGER && !low.open && !high.open)
+        eb_rules_call(s->b, s->rules, integer ? EB_RULE_INTEGER : EB_RULE_NUMBER);
+    else if (integer)
+        eb_build_integer_range(s->b, s->rules, low.value + low.open, high.value - high.open);
+    else
+        eb_build_number_range(s->b, s->rules, low, high);
 }
 
 /* ---- values ------------------------------------------------------------------------------- */

@@ -5,10 +5,10 @@
  *
  * Known: type, enum, const, properties, required, additionalProperties, items, prefixItems,
  * minItems, maxItems, minLength, maxLength (in characters), minimum, maximum and their exclusive
- * forms for whole numbers, anyOf, oneOf (read as anyOf: of what it lets pass more than one may
- * hold), allOf of one, $ref within the document, schemas that are true or false; uniqueItems that
- * is false. Annotations, "format" among them, say nothing about what may pass. Where "type" is
- * missing, the types that other keywords are about are meant. */
+ * forms (for numbers that may have fractions: whole ones), anyOf, oneOf (read as anyOf: of what it
+ * lets pass more than one may hold), allOf of one, $ref within the document, schemas that are true
+ * or false; uniqueItems that is false. Annotations, "format" among them, say nothing about what may
+ * pass. Where "type" is missing, the types that other keywords are about are meant. */
 #ifndef EB_SCHEMA_H
 #define EB_SCHEMA_H
 
