@@ -298,6 +298,31 @@ static void too_ambiguous(void **state) {
     json_decref(schema);
 }
 
+/* As many tools as a request may have, with long names, in parallel. */
+static void many_tools(void **state) {
+    (void)state;
+    struct test_rng rng = {test_seed()};
+    json_t *tools = json_array();
+    for (int i = 0; i < 128; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "a_name_that_is_as_long_as_names_of_tools_may_be_at_most_%09d",
+                 i);
+        json_array_append_new(tools, json_pack("{s:{s:s,s:{s:{s:{s:s},s:{s:s}}}}}", "function",
+                                               "name", name, "parameters", "properties", "a",
+                                               "type", "string", "b", "type", "integer"));
+    }
+    for (size_t k = 0; k < n_worlds; k++) {
+        const struct eb_grammar_spec spec = {
+            .model = worlds[k].model, .chat = true, .tools = tools, .parallel_calls = true};
+        struct eb_grammar *g = make_grammar(&spec);
+        struct reply r = random_reply(&worlds[k], g, &rng, 80, 1500, 16);
+        assert_true(accepts(&worlds[k], g, r.text, false));
+        free(r.text);
+        eb_grammar_destroy(&g);
+    }
+    json_decref(tools);
+}
+
 /* ---- mistakes ----------------------------------------------------------------------------- */
 
 static void refuses(const struct eb_grammar_spec *spec, const char *tools, int32_t status,
@@ -421,8 +446,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(written_out),   cmocka_unit_test(random_replies),
         cmocka_unit_test(over_and_on),   cmocka_unit_test(long_walk),
-        cmocka_unit_test(too_ambiguous), cmocka_unit_test(mistakes),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(too_ambiguous), cmocka_unit_test(many_tools),
+        cmocka_unit_test(mistakes),      cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests_name("server/grammar", tests, open_worlds, close_worlds);
 }

@@ -9,7 +9,7 @@ struct tool {
     const char *name;
     const json_t *parameters; /* NULL: none */
     size_t number;            /* in the list that was given */
-    uint32_t rule;            /* its arguments */
+    uint32_t call, arguments; /* rules: what names it, and what follows */
 };
 
 struct tools {
@@ -45,31 +45,40 @@ static struct tools read_tools(struct eb_draft *r) {
 
 /* ---- calls -------------------------------------------------------------------------------- */
 
-/* Writes arguments into a rule of their own, so that each tool's stand once however many calls
- * there may be. */
-typedef void (*arguments_fn)(struct eb_draft *r, struct eb_schema *s, const json_t *parameters,
-                             const struct eb_where *where);
+/* How a family writes a call: what stands before its number, and what behind. */
+struct family {
+    void (*name)(struct eb_draft *r, const struct tool *tool);
+    void (*arguments)(struct eb_draft *r, struct eb_schema *s, const json_t *parameters,
+                      const struct eb_where *where);
+    void (*call)(struct eb_draft *r, const struct tool *tool, unsigned n);
+};
 
-static void build_arguments(struct eb_draft *r, struct tools *t, arguments_fn write) {
+static void build_arguments(struct eb_draft *r, struct tool *tool, const struct family *f) {
+    struct eb_schema s;
+    char place[64];
+    snprintf(place, sizeof place, "tools[%zu].function.parameters", tool->number);
+    struct eb_where where = {.name = place};
+    tool->arguments = eb_rule_declare(&r->b);
+    uint32_t begun = eb_rule_begin(&r->b, tool->arguments);
+    eb_schema_begin(&s, &r->b, &r->rules, tool->parameters);
+    f->arguments(r, &s, tool->parameters, &where);
+    eb_rule_end(&r->b, begun);
+    eb_schema_end(&s);
+}
+
+/* Rules, so that names and arguments stand once however many calls there may be. */
+static void build_tools(struct eb_draft *r, struct tools *t, const struct family *f) {
     for (size_t i = 0; i < t->n && r->b.st == EBRO_OK; i++) {
         struct tool *tool = &t->list[i];
-        struct eb_schema s;
-        char place[64];
-        snprintf(place, sizeof place, "tools[%zu].function.parameters", tool->number);
-        struct eb_where where = {.name = place};
-        tool->rule = eb_rule_declare(&r->b);
-        uint32_t begun = eb_rule_begin(&r->b, tool->rule);
-        eb_schema_begin(&s, &r->b, &r->rules, tool->parameters);
-        write(r, &s, tool->parameters, &where);
+        tool->call = eb_rule_declare(&r->b);
+        uint32_t begun = eb_rule_begin(&r->b, tool->call);
+        f->name(r, tool);
         eb_rule_end(&r->b, begun);
-        eb_schema_end(&s);
+        build_arguments(r, tool, f);
     }
 }
 
-/* One call, number n of those in the reply. */
-typedef void (*call_fn)(struct eb_draft *r, const struct tool *tool, unsigned n);
-
-static void build_calls(struct eb_draft *r, const struct tools *t, call_fn write) {
+static void build_calls(struct eb_draft *r, const struct tools *t, const struct family *f) {
     unsigned most = r->spec->parallel_calls ? EB_MAX_CALLS : 1;
     struct eb_alt all, one;
     eb_alt_begin(&r->b, &all);
@@ -79,7 +88,7 @@ static void build_calls(struct eb_draft *r, const struct tools *t, call_fn write
         eb_alt_begin(&r->b, &one);
         for (size_t i = 0; i < t->n; i++) {
             eb_alt_option(&r->b, &one);
-            write(r, &t->list[i], n);
+            f->call(r, &t->list[i], n);
         }
         eb_alt_end(&r->b, &one);
     }
@@ -97,24 +106,30 @@ static void linear_arguments(struct eb_draft *r, struct eb_schema *s, const json
         eb_schema_value(s, parameters, object, where);
 }
 
-/* <|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|> */
-static void linear_call(struct eb_draft *r, const struct tool *tool, unsigned n) {
-    char index[16];
-    snprintf(index, sizeof index, ":%u", n);
+static void linear_name(struct eb_draft *r, const struct tool *tool) {
     eb_draft_control(r, "<|tool_call_begin|>");
     eb_build_text(&r->b, "functions.");
     eb_build_text(&r->b, tool->name);
+}
+
+/* <|tool_call_begin|>functions.NAME:N<|tool_call_argument_begin|>{...}<|tool_call_end|>, calls
+ * counted from 0 */
+static void linear_call(struct eb_draft *r, const struct tool *tool, unsigned n) {
+    char index[16];
+    snprintf(index, sizeof index, ":%u", n);
+    eb_build_call(&r->b, tool->call, EB_CALL_COST);
     eb_build_text(&r->b, index);
     eb_draft_control(r, "<|tool_call_argument_begin|>");
-    eb_build_call(&r->b, tool->rule, EB_CALL_COST);
+    eb_build_call(&r->b, tool->arguments, EB_CALL_COST);
     eb_draft_control(r, "<|tool_call_end|>");
 }
 
 void eb_calls_linear(struct eb_draft *r) {
+    static const struct family linear = {linear_name, linear_arguments, linear_call};
     struct tools t = read_tools(r);
-    build_arguments(r, &t, linear_arguments);
+    build_tools(r, &t, &linear);
     eb_draft_control(r, "<|tool_calls_section_begin|>");
-    build_calls(r, &t, linear_call);
+    build_calls(r, &t, &linear);
     eb_draft_control(r, "<|tool_calls_section_end|>");
     free(t.list);
 }
@@ -179,23 +194,28 @@ static void k3_arguments(struct eb_draft *r, struct eb_schema *s, const json_t *
     eb_draft_tag(r, false, "call");
 }
 
+static void k3_name(struct eb_draft *r, const struct tool *tool) {
+    eb_draft_control(r, "<|open|>");
+    eb_build_text(&r->b, "call");
+    build_attribute(r, "tool", tool->name, strlen(tool->name));
+}
+
 /* <|open|>call tool="NAME" index="N"<|sep|>...<|close|>call<|sep|>, calls counted from 1 */
 static void k3_call(struct eb_draft *r, const struct tool *tool, unsigned n) {
     char index[16];
     int digits = snprintf(index, sizeof index, "%u", n + 1);
-    eb_draft_control(r, "<|open|>");
-    eb_build_text(&r->b, "call");
-    build_attribute(r, "tool", tool->name, strlen(tool->name));
+    eb_build_call(&r->b, tool->call, EB_CALL_COST);
     build_attribute(r, "index", index, (size_t)digits);
     eb_draft_control(r, "<|sep|>");
-    eb_build_call(&r->b, tool->rule, EB_CALL_COST);
+    eb_build_call(&r->b, tool->arguments, EB_CALL_COST);
 }
 
 void eb_calls_k3(struct eb_draft *r) {
+    static const struct family k3 = {k3_name, k3_arguments, k3_call};
     struct tools t = read_tools(r);
-    build_arguments(r, &t, k3_arguments);
+    build_tools(r, &t, &k3);
     eb_draft_tag(r, true, "tools");
-    build_calls(r, &t, k3_call);
+    build_calls(r, &t, &k3);
     eb_draft_tag(r, false, "tools");
     free(t.list);
 }
