@@ -643,6 +643,30 @@ static void refused(void **state) {
     refuses(NULL, EBRO_INVALID, "no schema");
 }
 
+/* A name is cut and a control character left out, so that the text can be shown as it is. */
+static void readable_errors(void **state) {
+    (void)state;
+    char name[400] = "x", place[500];
+    for (int i = 0; i < 90; i++) strcat(name, "\xf0\x9f\x98\x80");
+    strcat(name, "\n");
+    for (int shift = 0; shift < 5; shift++) {
+        json_t *schema = json_object(), *properties = json_object();
+        ebro_error err = {0};
+        struct eb_grammar *g = NULL;
+        snprintf(place, sizeof place, "%.*s\n%s", shift, "abcde", name);
+        json_object_set_new(properties, place, json_pack("{s:b}", name, 1));
+        json_object_set_new(schema, "properties", properties);
+        const struct eb_grammar_spec spec = {
+            .model = worlds[0].model, .content = EB_CONTENT_JSON_SCHEMA, .schema = schema};
+        test_fails(eb_grammar_create(&spec, &g, &err), EBRO_UNSUPPORTED, &err, "?x\xf0\x9f");
+        json_t *text = json_string(err.text); /* NULL for what is no UTF-8 */
+        assert_non_null(text);
+        assert_null(strchr(err.text, '\n'));
+        json_decref(text);
+        json_decref(schema);
+    }
+}
+
 /* ---- hostile schemas ---------------------------------------------------------------------- */
 
 /* The deepest that the parser lets through, and deeper than what is gone through. */
@@ -741,15 +765,11 @@ static void bounded_depth(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents),
-        cmocka_unit_test(random_replies),
-        cmocka_unit_test(random_documents),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(deep),
-        cmocka_unit_test(exponential),
-        cmocka_unit_test(many),
-        cmocka_unit_test(too_large),
-        cmocka_unit_test(bounded_depth),
+        cmocka_unit_test(documents),        cmocka_unit_test(random_replies),
+        cmocka_unit_test(random_documents), cmocka_unit_test(refused),
+        cmocka_unit_test(readable_errors),  cmocka_unit_test(deep),
+        cmocka_unit_test(exponential),      cmocka_unit_test(many),
+        cmocka_unit_test(too_large),        cmocka_unit_test(bounded_depth),
     };
     return cmocka_run_group_tests_name("server/schema", tests, open_worlds, close_worlds);
 }

@@ -6,10 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rules.h"
+
+/* Names from a request may stand in a text, cut where it was full: it stays UTF-8 and one line. */
+static void clean(char *text) {
+    enum eb_utf8 at = EB_UTF8_START;
+    char *start = text;
+    for (char *c = text; *c != '\0'; c++) {
+        at = eb_utf8_next(at, (unsigned char)*c);
+        if (at == EB_UTF8_BAD || (unsigned char)*c < 0x20) {
+            at = EB_UTF8_START;
+            c = start; /* what is wrong may have begun before */
+            *c = '?';
+        }
+        if (at == EB_UTF8_START) start = c + 1;
+    }
+    if (at != EB_UTF8_START) *start = '\0';
+}
+
 static void write_error(ebro_error *err, int32_t status, const char *fmt, va_list args) {
     if (err == NULL) return;
     err->status = status;
     vsnprintf(err->text, sizeof err->text, fmt, args);
+    clean(err->text);
 }
 
 int32_t eb_grammar_fail(ebro_error *err, int32_t status, const char *fmt, ...) {

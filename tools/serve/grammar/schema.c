@@ -195,9 +195,11 @@ static unsigned type_of(const json_t *value) {
 
 /* ---- enum and const ----------------------------------------------------------------------- */
 
-/* As short as it is the same number again. */
+/* Numbers as short as they are the same again. */
 static char *dump(const json_t *value) {
     static const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT;
+    bool holds_numbers = json_is_real(value) || json_is_array(value) || json_is_object(value);
+    if (!holds_numbers) return json_dumps(value, flags);
     char *text = json_dumps(value, flags | JSON_REAL_PRECISION(15));
     json_t *again = text != NULL ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
     bool same = again != NULL && json_equal(again, value);
@@ -255,6 +257,9 @@ static void build_enum(struct eb_schema *s, const json_t *schema, struct eb_form
     refuse_beside(s, schema, "enum", where);
     if (!json_is_array(values) || json_array_size(values) == 0)
         eb_schema_refuse(s, EBRO_INVALID, &at, "\"enum\" must be a list of at least one value");
+    else if (json_array_size(values) > EB_MAX_VALUES)
+        eb_schema_refuse(s, EBRO_INVALID, &at, "the schema is too large: more than %d values",
+                         EB_MAX_VALUES);
     else
         build_values(s, values, form);
 }

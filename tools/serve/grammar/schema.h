@@ -16,7 +16,7 @@
 
 #include "rules.h"
 
-enum { EB_MAX_NESTING = 64, EB_MAX_COUNT = 10000 };
+enum { EB_MAX_NESTING = 64, EB_MAX_COUNT = 10000, EB_MAX_VALUES = 1 << 15 };
 
 enum eb_type {
     EB_TYPE_NULL = 1 << 0,

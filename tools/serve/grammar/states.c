@@ -68,6 +68,7 @@ static uint32_t find_frame(struct eb_states *s, uint32_t parent, uint32_t pc, ui
         if (have->parent == parent && have->pc == pc && have->count == count)
             return h->slots[i] - 1;
     }
+    if (s->n_frames >= EB_MAX_FRAMES) return failed(s, EBRO_UNSUPPORTED);
     if (!eb_grammar_grow(&s->frames, &s->frames_room, (size_t)s->n_frames + 1, sizeof f))
         return failed(s, EBRO_NOMEM_HOST);
     s->frames[s->n_frames] = f;
@@ -154,7 +155,7 @@ static void go_back(struct eb_states *s, uint32_t frame) {
 }
 
 static void keep_place(struct eb_states *s, struct eb_place place, uint32_t first) {
-    if (s->n_places - first >= EB_MAX_PLACES)
+    if (s->n_places - first >= EB_MAX_PLACES || s->n_places >= EB_MAX_ALL_PLACES)
         failed(s, EBRO_UNSUPPORTED);
     else if (!eb_grammar_grow(&s->places, &s->places_room, (size_t)s->n_places + 1, sizeof place))
         failed(s, EBRO_NOMEM_HOST);
@@ -359,9 +360,8 @@ static int32_t copy_state(struct eb_states *to, const struct eb_states *from, in
 }
 
 int32_t eb_states_tidy(struct eb_states *s, int32_t state) {
-    enum { FRAMES = 16, PLACES = 64 }; /* a state's share of those, before there are many */
-    if (s->n_states < EB_STATES_TIDY && s->n_frames < EB_STATES_TIDY * FRAMES &&
-        s->n_places < EB_STATES_TIDY * PLACES)
+    if (s->n_states < EB_MAX_STATES / 32 && s->n_frames < EB_MAX_FRAMES / 32 &&
+        s->n_places < EB_MAX_ALL_PLACES / 8)
         return state;
     struct eb_states fresh = {.p = s->p};
     uint32_t *number = calloc(s->n_frames, sizeof *number);

@@ -7,8 +7,13 @@
 
 #include "program.h"
 
-/* Bounds of one state and of all that are kept; EB_STATES_TIDY: forget those not in use. */
-enum { EB_MAX_PLACES = 4096, EB_MAX_STATES = 1 << 16, EB_STATES_TIDY = 1 << 11 };
+/* Bounds of one state, and of all that are kept at once. */
+enum {
+    EB_MAX_PLACES = 4096,
+    EB_MAX_STATES = 1 << 16,
+    EB_MAX_ALL_PLACES = 1 << 20,
+    EB_MAX_FRAMES = 1 << 20
+};
 
 /* A state's number; negative: none. */
 enum { EB_STATE_DEAD = -1, EB_STATE_UNKNOWN = -2, EB_STATE_FAILED = -3 };

@@ -18,8 +18,8 @@ static int32_t explain(int32_t failure, ebro_error *err) {
     if (failure == EBRO_UNSUPPORTED)
         return eb_grammar_fail(err, EBRO_UNSUPPORTED,
                                "the grammar is more ambiguous than what is bounded: %d ways to go "
-                               "on at once, %d states",
-                               EB_MAX_PLACES, EB_MAX_STATES);
+                               "on at once",
+                               EB_MAX_PLACES);
     return eb_grammar_fail(err, EBRO_NOMEM_HOST, "no memory for the states of a grammar");
 }
 
