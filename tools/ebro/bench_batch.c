@@ -32,8 +32,9 @@ static int32_t decode(ebro_engine *e, const int32_t *ids, ebro_seq **seqs, uint3
 
 int eb_bench_batch(struct eb_session *s, const struct eb_options *o, const int32_t *ids,
                    uint32_t n_seqs, uint32_t n, double *seconds, double *cpu_seconds) {
+    /* a step takes no more tokens than the context holds, and must take one of each sequence */
     const ebro_engine_options options = {.size = sizeof options,
-                                         .n_ctx = n + 1,
+                                         .n_ctx = n + 1 > n_seqs ? n + 1 : n_seqs,
                                          .cache_dtype = s->cache_dtype,
                                          .strict = o->strict,
                                          .max_seqs = n_seqs,
