@@ -43,6 +43,7 @@ install(FILES runtime/include/ebro/ebro.h runtime/include/ebro/backend.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ebro COMPONENT development)
 install(FILES README.md tools/embed/embed.c tools/embed/session.c tools/embed/two.c
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(FILES docs/page.png DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
 
 # The static library has an export of its own: what it needs must be there to use it, while a user of
 # the shared one needs nothing.
