@@ -124,9 +124,12 @@ static int split_args(char *text, size_t n, char **args) {
     return n_args;
 }
 
-/* What would take long, or more threads than are good here, is not typed. */
+/* What would take long, waits for a signal, or takes more threads than are good here, is not typed.
+ */
 static bool is_too_much(int n, char **args) {
-    if (n > 1 && (strcmp(args[1], "bench") == 0 || strcmp(args[1], "cache-sim") == 0)) return true;
+    static const char *const commands[] = {"bench", "cache-sim", "serve"};
+    for (size_t i = 0; n > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(args[1], commands[i]) == 0) return true;
     for (int i = 1; i < n; i++)
         if (strncmp(args[i], "-t", 2) == 0 || strncmp(args[i], "--threads", 9) == 0) return true;
     return false;
