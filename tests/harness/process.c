@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "tests/harness/test.h"
@@ -46,6 +47,22 @@ uint32_t test_open_files(int64_t pid) {
 
 uint32_t test_threads(int64_t pid) {
     return count_entries(pid, "task");
+}
+
+double test_cpu_seconds(int64_t pid) {
+    char line[1024];
+    unsigned long user = 0, kernel = 0;
+    FILE *f = fopen(path_of(pid, "stat").text, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    fclose(f);
+    /* the name may hold blanks and brackets; what follows its last one are numbers */
+    const char *rest = strrchr(line, ')');
+    assert_non_null(rest);
+    int n =
+        sscanf(rest + 1, " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu", &user, &kernel);
+    assert_int_equal(n, 2);
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
 bool test_is_sanitized(void) {

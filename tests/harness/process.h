@@ -12,6 +12,9 @@ int64_t test_resident_bytes(int64_t pid);
 uint32_t test_open_files(int64_t pid);
 uint32_t test_threads(int64_t pid);
 
+/* Processor time of all its threads so far, in seconds: on a busy machine steadier than a clock. */
+double test_cpu_seconds(int64_t pid);
+
 /* Whether the address or thread sanitizer watches this process: it is many times slower then, and
  * keeps freed memory on purpose. */
 bool test_is_sanitized(void);
