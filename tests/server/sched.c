@@ -462,6 +462,20 @@ static void probabilities(void **state) {
     heard_free(all);
 }
 
+/* Control tokens are counted, but their names are no text. */
+static void control_tokens(void **state) {
+    struct fixture *f = *state;
+    int32_t ids[4] = {1, 2, 3, 4};
+    const ebro_logit_bias only = {ebro_token_bos(f->model), 1e9f};
+    struct eb_job_spec spec = long_reply(ids, 4, 6);
+    spec.sampling.biases = &only;
+    spec.sampling.n_biases = 1;
+    struct heard *h = alone(f, &spec);
+    assert_int_equal(h->usage.completion_tokens, 6);
+    assert_int_equal(h->n_text, 0);
+    heard_free(h);
+}
+
 /* A long prompt beside a reply: the reply goes on with every step. */
 static void nobody_starves(void **state) {
     struct fixture *f = *state;
@@ -582,6 +596,7 @@ int main(void) {
         cmocka_unit_test(full_context),
         cmocka_unit_test(probabilities),
         cmocka_unit_test(nobody_starves),
+        cmocka_unit_test(control_tokens),
         cmocka_unit_test(closes_at_any_time),
         cmocka_unit_test(conversation),
     };

@@ -143,7 +143,9 @@ int32_t eb_text_push(struct eb_job *job, int32_t id, const float *logits, ebro_e
     t->thought = false;
     if (t->reply == NULL) {
         size_t n = 0;
-        const char *bytes = ebro_token_bytes(job->model, id, &n, NULL);
+        int32_t special = 0;
+        const char *bytes = ebro_token_bytes(job->model, id, &n, &special);
+        if (special) return EBRO_OK; /* the name of a control token is no text */
         k.content = n;
         return push_content(&k, bytes, n);
     }
