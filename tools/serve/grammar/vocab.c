@@ -114,7 +114,6 @@ static int32_t make_tree(struct eb_vocab *v, struct token *list, uint32_t n, ebr
     qsort(list, n, sizeof *list, by_bytes);
     for (uint32_t i = 0; i < n && st == EBRO_OK; i++) {
         size_t from = i > 0 ? common_bytes(&list[i - 1], &list[i]) : 0;
-        if (from == list[i].n) from--; /* the same bytes again */
         st = add_nodes(v, &list[i], from, err);
     }
     return st == EBRO_OK ? find_skips(v, err) : st;

@@ -5,7 +5,7 @@
 #include "../grammar.h"
 
 /* Nodes stand in depth-first order, children right behind their parent: who leaves a node out goes
- * on at `skip`. Tokens of the same bytes are two nodes side by side. */
+ * on at `skip`. No two tokens have the same bytes: a model whose vocabulary had them is refused. */
 struct eb_vocab_node {
     uint32_t skip;
     int32_t token;  /* -1: none ends here */
