@@ -123,7 +123,7 @@ trap unmount EXIT
 # check_in SUITE MIRROR KEYRING: runs the package in a bare tree of that system. Returns 2 where such a
 # tree cannot be made here.
 check_in() {
-    local suite=$1 tree=$folder/trees/$1 script=/usr/share/debootstrap/scripts/$1 answer devices ok=1
+    local suite=$1 tree=$folder/trees/$1 script=/usr/share/debootstrap/scripts/$1 answer devices serve ok=1
     if [ ! -e "$3" ]; then
         say "$suite: skipped: there is no keyring $3 to check its packages with"
         return 2
@@ -151,9 +151,12 @@ check_in() {
     answer=$(chroot "$tree" ebro run --chat -p \
         "Remember: the code for Mira is 4821. What is the code for Mira?" </dev/null) || ok=0
     devices=$(chroot "$tree" ebro devices) || ok=0
+    # what it does not bring it must ask for
+    serve=$(chroot "$tree" ebro serve --port 0 2>&1) && ok=0
     unmount
-    printf '%s\n%s\n' "$answer" "$devices"
-    [ $ok -eq 1 ] && [ "$answer" = 4821 ] && [ "${devices%%:*}" = CPU ] || return 1
+    printf '%s\n%s\n%s\n' "$answer" "$devices" "$serve"
+    [ $ok -eq 1 ] && [ "$answer" = 4821 ] && [ "${devices%%:*}" = CPU ] &&
+        [[ $serve == *"the package libmicrohttpd12 "* ]] || return 1
     say "$suite: runs on $(sed -n 's/^PRETTY_NAME="\(.*\)"$/\1/p' "$tree/etc/os-release")"
 }
 
