@@ -128,7 +128,8 @@ static void end(struct load_client *c, struct lane *l, enum load_end how) {
     call->status = l->answer.status;
     call->body = l->answer.body != NULL ? l->answer.body : "";
     call->n_body = l->answer.n_body;
-    if (how != LOAD_DONE || l->answer.closes) disconnect(l);
+    call->is_stream = l->answer.is_stream;
+    if (how != LOAD_DONE || l->answer.closes || call->last) disconnect(l);
     l->used = l->fd >= 0;
     l->call = NULL;
     c->n_calls--;

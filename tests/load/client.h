@@ -32,6 +32,8 @@ struct load_call {
     /* A slow client: so many bytes each way every `pause` seconds. 0: as fast as it can. */
     size_t drip;
     double pause;
+    /* The connection is closed after it: what was sent may not have been one whole request. */
+    bool last;
     /* An event of a stream: what follows "data: ", not NUL-terminated. May be NULL. */
     void (*on_event)(struct load_call *call, const char *data, size_t n);
     /* The last call. The lane is free from here on: another exchange may start on it. */
@@ -44,6 +46,7 @@ struct load_call {
         *body; /* NUL-terminated; of chunks joined; valid in on_end, until the lane is used again */
     size_t n_body;
     uint32_t n_events;
+    bool is_stream;
     double started, ended; /* load_now */
 };
 
