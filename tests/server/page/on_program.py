@@ -80,7 +80,8 @@ def a_turn(rig):
         """(() => {
         window.grown = 0;
         new MutationObserver((changes) => {
-            if (document.getElementById("send").textContent === "Stop") window.grown += changes.length;
+            const running = document.getElementById("send").textContent === "Stop";
+            if (running) window.grown += changes.length;
         }).observe(document.getElementById("turns"), { characterData: true, subtree: true });
     })()"""
     )
@@ -99,7 +100,7 @@ def a_second_turn(rig):
     cached, prompt, new = reused(rig)
     # All of the first prompt, and its reply but for the token that ended it.
     assert cached > before and new < 45, (before, cached, prompt, new)
-    rig.shows("#reuse", f"{cached} of {prompt} tokens reused; {new} new", 5)
+    rig.shows("#reuse", f"{cached} of {prompt} tokens reused; {new} new")
     rig.shows("#reason", "All that was seen before was reused.")
     assert rig.js("Number(document.querySelector('#kept dd').textContent)") > 0
     # The same request again: what a reply would change is not known, so its prompt is reused.
@@ -114,7 +115,7 @@ def stop_a_prompt(rig):
     rig.send("All of the words that follow are to be read. " * 500)
     rig.shows("#slots", "reads: ")
     rig.window.key("Escape")
-    rig.wait(IDLE, 2)
+    rig.wait(IDLE, 10)
     rig.shows(rig.foot, "Stopped.")
     rig.shows("#slots", "8 idle", 60)  # after a step, which sanitizers make a long one
     assert rig.ask(QUESTION) == "4821"
@@ -183,11 +184,11 @@ def many_at_once(rig):
     assert rig.ask(QUESTION) == "4821"
     assert rig.text("#legend dd") != "0 bytes"
     rig.js("window.others.abort()")
-    rig.shows("#slots", "8 idle", 10)
+    rig.shows("#slots", "8 idle")
 
 
 def run(rig, program):
-    refused, away = "status of 401", "net::ERR_CONNECTION_REFUSED"
+    refused, away = "status of 401", "net::ERR_CONNECTION_"
     server = Server(program)
     rig.address = server.address
     try:

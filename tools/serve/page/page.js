@@ -124,7 +124,7 @@ function fitMessage() {
 message.addEventListener("input", fitMessage);
 message.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey) return;
-    // Enter that ends a composition, as of Chinese characters, sends nothing. (229: as Safari says it.)
+    // Enter that ends a composition, as of Chinese characters, sends nothing. (229: in Safari.)
     if (event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     ask();

@@ -85,7 +85,8 @@ class Turn {
     facts() {
         if (!this.usage) return [];
         const { usage, ebro } = this;
-        const prompt = usage.prompt_tokens, cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+        const prompt = usage.prompt_tokens;
+        const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
         const speed = ebro?.decode_tokens_per_second;
         const facts = [tokens(usage.completion_tokens) + (speed ? ` at ${rate(speed)}` : "")];
         facts.push("prompt: " + reuseText(prompt, cached));
