@@ -39,7 +39,6 @@ function setRunning(controller) {
 function showState() {
     at("empty").hidden = talk.turns.length > 0;
     send.disabled = !running && message.value.trim() === "";
-    talk.button.disabled = running !== null;
 }
 
 // The end of the text stays in sight as it grows, unless somebody has scrolled up to read.
@@ -56,10 +55,12 @@ const sizes = new ResizeObserver((changes) => {
 sizes.observe(log);
 sizes.observe(at("turns"));
 
+let hush = 0;
 function say(text) {
+    clearTimeout(hush);
     at("said").textContent = text;
     // It has been taken by then; left there it would be read twice by those who walk the page.
-    setTimeout(() => at("said").replaceChildren(), 3000);
+    hush = setTimeout(() => at("said").replaceChildren(), 3000);
 }
 
 async function reply() {
