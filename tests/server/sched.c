@@ -370,13 +370,14 @@ static void refused(void **state) {
     struct heard *first = heard_create(), *second = heard_create(), *third = heard_create();
     random_prompt(f, ids, N_CTX + 1);
     open_house(f, &h, 1, 1, 0);
-    const struct eb_listener l = listener(third);
+    const struct eb_listener l = listener(third), three[3] = {l, l, l};
     struct eb_job_spec spec = long_reply(ids, 50, 60);
     submit(&h, &spec, first);
     submit(&h, &spec, second);
     test_fails(eb_sched_submit(h.sched, &spec, &l, 1, &err), EBRO_TIMEOUT, &err, "full");
-    spec.n_ids = N_CTX + 1;
-    test_fails(eb_sched_submit(h.sched, &spec, &l, 1, &err), EBRO_INVALID, &err, "513 tokens");
+    test_fails(eb_sched_submit(h.sched, &spec, three, 3, &err), EBRO_INVALID, &err, "3 replies");
+    spec.n_ids = N_CTX;
+    test_fails(eb_sched_submit(h.sched, &spec, &l, 1, &err), EBRO_INVALID, &err, "512 tokens");
     spec.n_ids = 0;
     test_fails(eb_sched_submit(h.sched, &spec, &l, 1, &err), EBRO_INVALID, &err, "empty");
     await(first);
@@ -398,16 +399,16 @@ static void refused(void **state) {
     heard_free(third);
 }
 
-/* A prompt of the whole context: one token can be drawn after it, and no more. */
+/* Prompt and reply together fill the context and go no further. */
 static void full_context(void **state) {
     struct fixture *f = *state;
     static int32_t ids[N_CTX];
     random_prompt(f, ids, N_CTX);
-    for (uint32_t n = N_CTX - 2; n <= N_CTX; n++) {
+    for (uint32_t n = N_CTX - 3; n < N_CTX; n++) {
         struct eb_job_spec spec = long_reply(ids, n, 0);
         struct heard *h = alone(f, &spec);
         assert_int_equal(h->how, EB_FINISH_LENGTH);
-        assert_int_equal(h->usage.completion_tokens, N_CTX - n + 1);
+        assert_int_equal(h->usage.completion_tokens, N_CTX - n);
         heard_free(h);
     }
 }

@@ -167,7 +167,7 @@ int32_t eb_job_advance(struct eb_job *job, uint32_t n_ctx, enum eb_job_next *nex
         *how = EB_FINISH_STOP;
         return EBRO_OK;
     }
-    if (job->usage.completion_tokens >= job->max_tokens || job->n_ids >= n_ctx) {
+    if (job->usage.completion_tokens >= job->max_tokens || job->n_ids + 1 >= n_ctx) {
         *how = EB_FINISH_LENGTH;
         return eb_text_finish(job, err);
     }

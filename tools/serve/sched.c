@@ -493,10 +493,15 @@ static int32_t check(const struct eb_sched *s, const struct eb_job_spec *spec, u
     if (spec->n_ids == 0 || n_choices == 0)
         return eb_serve_fail(err, EBRO_INVALID,
                              "the prompt is empty: at least one token is needed");
-    if (spec->n_ids > s->o.n_ctx)
+    if (spec->n_ids >= s->o.n_ctx)
         return eb_serve_fail(err, EBRO_INVALID,
-                             "the prompt has %zu tokens, and the context holds %u (-c sets it)",
+                             "the prompt has %zu tokens, and the context holds %u (-c sets it): "
+                             "no room is left for a reply",
                              spec->n_ids, s->o.n_ctx);
+    if (n_choices > s->o.n_queue + s->o.n_seqs)
+        return eb_serve_fail(err, EBRO_INVALID,
+                             "%u replies at once: this server runs %u and lets %u wait", n_choices,
+                             s->o.n_seqs, s->o.n_queue);
     if (spec->n_top > 20)
         return eb_serve_fail(err, EBRO_INVALID, "top logprobs of %u tokens: at most 20",
                              spec->n_top);
