@@ -35,6 +35,7 @@ has() {
                   int LLVMFuzzerTestOneInput(const unsigned char *p, size_t n) { return p && n > 9; }' |
                 clang -x c -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null
             ;;
+        curl) curl --version >/dev/null 2>&1 ;;
         python3) python3 --version >/dev/null 2>&1 ;;
         chromium) chromium --version >/dev/null 2>&1 ;;
         debootstrap) debootstrap --version >/dev/null 2>&1 ;;

@@ -386,6 +386,13 @@ static json_t *last_chunk(const struct choice *r) {
     return NULL;
 }
 
+/* Whoever runs the server hears of it too; nothing of what was asked is in it. */
+static void log_failure(const struct eb_completion *c, const struct eb_fault *fault) {
+    char line[sizeof fault->text + sizeof c->id + 8];
+    snprintf(line, sizeof line, "%s: %s", c->id, fault->text);
+    if (c->service->log) c->service->log(c->service->log_user, EBRO_LOG_ERROR, line);
+}
+
 static void note_failure(struct eb_completion *c, enum eb_finish how, const ebro_error *err) {
     struct eb_fault fault;
     if (how == EB_FINISH_CANCELLED)
@@ -394,6 +401,7 @@ static void note_failure(struct eb_completion *c, enum eb_finish how, const ebro
         eb_fault_of(&fault, NULL, err);
     /* what was asked for was found to be right before */
     if (fault.status < 500) fault.status = 500;
+    if (how == EB_FINISH_ERROR) log_failure(c, &fault);
     fail(c, &fault);
 }
 
