@@ -345,7 +345,7 @@ static void test_replies(void **state) {
            "\"finish_reason\":\"length\"");
     /* more than the queue will ever hold */
     snprintf(body, sizeof body, "%s,\"n\":8}", question);
-    expect("POST", CHAT, JSON, body, 429, "Retry-After: 1\r\n");
+    expect("POST", CHAT, JSON, body, 400, "8 replies at once");
     wait_until("running", 0);
 }
 
@@ -535,6 +535,31 @@ static void test_pipelined(void **state) {
     /* its body is one byte too short */
     assert_int_equal(strncmp(second, "HTTP/1.1 400", 12), 0);
     eb_buf_free(&a.text);
+    expect_alive();
+}
+
+/* Where two headers tell of the body's end, nothing is read behind the first of them. */
+static void test_two_ends(void **state) {
+    static const char *const heads[] = {
+        "Content-Length: 5\r\nContent-Length: 90\r\n",
+        "Content-Length: 90\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"};
+    (void)state;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        struct answer a;
+        char text[512];
+        int fd = dial();
+        snprintf(text, sizeof text,
+                 "POST /tokenize HTTP/1.1\r\n" JSON "%s\r\n0\r\n\r\nGET /health HTTP/1.1\r\n" HOST
+                 "\r\n",
+                 heads[i]);
+        assert_true(send_text(fd, text));
+        read_answer(fd, &a);
+        assert_int_equal(a.status, 400);
+        assert_null(strstr(a.body, "HTTP/1.1 200"));
+        eb_buf_free(&a.text);
+    }
     expect_alive();
 }
 
@@ -790,6 +815,7 @@ int main(void) {
         cmocka_unit_test(test_large_headers),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_pipelined),
+        cmocka_unit_test(test_two_ends),
         cmocka_unit_test(test_slow),
         cmocka_unit_test(test_many_connections),
         cmocka_unit_test(test_leave_while_written),

@@ -71,6 +71,7 @@ struct exchange {
     struct eb_buf body;
     size_t body_seen;
     bool refused, handled, queued;
+    bool closes; /* the connection ends with this answer */
     struct eb_fault fault;
     /* of any thread */
     pthread_mutex_t lock;
@@ -257,29 +258,31 @@ static void add_headers(const struct eb_mhd *mhd, struct MHD_Response *r,
     mhd->add_response_header(r, "X-Content-Type-Options", "nosniff");
 }
 
+/* Without the lock: the library has one of its own for a response, which it holds while it reads a
+ * stream, and letting go of a stream takes ours. */
+static enum MHD_Result queue(struct exchange *x, struct MHD_Response *r) {
+    const struct eb_mhd *mhd = x->http->mhd;
+    add_headers(mhd, r, &x->head);
+    if (x->closes) mhd->add_response_header(r, "Connection", "close");
+    enum MHD_Result result = mhd->queue_response(x->connection, (unsigned)x->head.status, r);
+    mhd->destroy_response(r);
+    return result;
+}
+
 /* Queues the answer, or suspends the connection until there is one. */
 static enum MHD_Result go_on(struct exchange *x) {
-    const struct eb_mhd *mhd = x->http->mhd;
-    enum MHD_Result result = MHD_YES;
+    struct MHD_Response *r = NULL;
     pthread_mutex_lock(&x->lock);
-    if (x->form == FORM_NONE) {
-        mhd->suspend_connection(x->connection);
+    const bool wait = x->form == FORM_NONE, done = x->queued;
+    if (wait) {
+        x->http->mhd->suspend_connection(x->connection);
         x->suspended = true;
-    } else if (!x->queued) {
-        struct MHD_Response *r = make_response(x);
-        result = MHD_NO;
-        if (r) {
-            x->queued = true;
-            add_headers(mhd, r, &x->head);
-            result = mhd->queue_response(x->connection, (unsigned)x->head.status, r);
-        }
-        pthread_mutex_unlock(&x->lock);
-        /* may let go of the stream, which takes the lock */
-        if (r) mhd->destroy_response(r);
-        return result;
+    } else if (!done && (r = make_response(x)) != NULL) {
+        x->queued = true;
     }
     pthread_mutex_unlock(&x->lock);
-    return result;
+    if (wait || done) return MHD_YES;
+    return r ? queue(x, r) : MHD_NO;
 }
 
 /* ---- receiving ---------------------------------------------------------------------------- */
@@ -290,7 +293,8 @@ struct headers {
     struct eb_credentials *c;
     const char *twice;
     uint64_t length; /* of the body; 0: not said */
-    bool expects;    /* to be told before it sends the body */
+    unsigned n_lengths, n_codings;
+    bool expects; /* to be told before it sends the body */
 };
 
 static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const char *name,
@@ -310,7 +314,11 @@ static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const ch
         if (*wanted[i].value) h->twice = wanted[i].name;
         *wanted[i].value = value;
     }
-    if (strcasecmp(name, "content-length") == 0) h->length = strtoull(value, NULL, 10);
+    if (strcasecmp(name, "content-length") == 0) {
+        h->length = strtoull(value, NULL, 10);
+        h->n_lengths++;
+    }
+    h->n_codings += strcasecmp(name, "transfer-encoding") == 0;
     if (strcasecmp(name, "expect") == 0) h->expects = true;
     return MHD_YES;
 }
@@ -450,7 +458,15 @@ static enum MHD_Result begin(struct exchange *x) {
     struct headers headers = {.c = &x->base.credentials};
     struct eb_fault fault = {0};
     h->mhd->get_connection_values(x->connection, MHD_HEADER_KIND, note_header, &headers);
-    if (headers.twice) {
+    /* A proxy before this server may have read another end of the body, and so another request
+     * after it: nothing more is read (RFC 9112, 6.3). */
+    x->closes = headers.n_lengths + headers.n_codings > 1;
+    if (x->closes) {
+        eb_fault_set(&fault, 400, NULL,
+                     "more than one header says where the body ends (content-length, "
+                     "transfer-encoding)");
+        refuse(x, &fault);
+    } else if (headers.twice) {
         eb_fault_set(&fault, 400, NULL, "the header %s is there twice", headers.twice);
         refuse(x, &fault);
     } else if (!h->options.admit(h->options.user, &x->base, &fault)) {
@@ -458,7 +474,8 @@ static enum MHD_Result begin(struct exchange *x) {
     } else if (headers.length > h->options.max_body) {
         refuse_size(x);
     }
-    if (!x->refused || (headers.length <= DISCARD * h->options.max_body && !headers.expects))
+    if (!x->refused ||
+        (headers.length <= DISCARD * h->options.max_body && !headers.expects && !x->closes))
         return MHD_YES;
     handle(x);
     return go_on(x);
