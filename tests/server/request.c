@@ -382,6 +382,7 @@ static void test_wrong_types(void **state) {
     refuse_field("\"logit_bias\":{\"-1\":1}", "logit_bias", "no token id");
     refuse_field("\"logit_bias\":{\"4352\":1}", "logit_bias", "from 0 to 4351");
     refuse_field("\"logit_bias\":{\"99999999999999999999\":1}", "logit_bias", "no token id");
+    refuse_field("\"logit_bias\":{\"05\":1}", "logit_bias", "no token id");
     refuse_field("\"logit_bias\":{\"5\":\"1\"}", "logit_bias", "from -100 to 100");
     refuse_field("\"logit_bias\":{\"5\":1e9}", "logit_bias", "from -100 to 100");
     refuse_field("\"reasoning_effort\":\"much\"", "reasoning_effort", "\"much\"");
@@ -400,6 +401,8 @@ static void test_not_supported(void **state) {
     refuse_field("\"modalities\":[\"text\",\"audio\"]", "modalities", "modalities[1]");
     refuse(false, "{\"prompt\":\"a\",\"echo\":true}", 400, "echo", "not supported");
     refuse(false, "{\"prompt\":\"a\",\"suffix\":\"b\"}", 400, "suffix", "not supported");
+    refuse(false, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", 400,
+           "response_format", "not supported");
 }
 
 static void test_messages(void **state) {

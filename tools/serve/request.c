@@ -31,7 +31,9 @@ static bool read_model(const struct eb_offer *offer, const json_t *root, struct 
 static bool refuse_unknown(const json_t *root, bool chat, struct eb_fault *fault) {
     static const char *const of_chat[] = {"functions",  "function_call",      "audio",
                                           "prediction", "web_search_options", NULL};
-    static const char *const of_text[] = {"suffix", NULL};
+    static const char *const of_text[] = {"suffix",      "messages",  "response_format",
+                                          "tools",       "functions", "reasoning_effort",
+                                          "tool_choice", NULL};
     for (const char *const *name = chat ? of_chat : of_text; *name; name++)
         if (eb_field(root, *name))
             return eb_fault_set(fault, 400, *name, "%s is not supported; leave it out", *name);
@@ -91,6 +93,7 @@ static bool read_sampling(const struct eb_offer *offer, const json_t *root, ebro
 static bool read_id(const char *text, uint32_t n_vocab, int32_t *out) {
     size_t digits = strspn(text, "0123456789");
     if (digits == 0 || digits > 9 || text[digits] != '\0') return false;
+    if (text[0] == '0' && digits > 1) return false; /* one token has one name */
     *out = (int32_t)strtol(text, NULL, 10);
     return (uint32_t)*out < n_vocab;
 }
