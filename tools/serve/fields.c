@@ -86,7 +86,8 @@ bool eb_json_read(const char *text, size_t bytes, json_t **out, struct eb_fault 
         return eb_fault_set(fault, 400, NULL, "the body is empty; a JSON object is read");
     if (!check_extent(text, bytes, fault)) return false;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-    if (!root && json_error_code(&why) == json_error_out_of_memory)
+    /* where memory is short, the parser mostly has no reason to give */
+    if (!root && (why.text[0] == '\0' || json_error_code(&why) == json_error_out_of_memory))
         return eb_fault_no_memory(fault);
     if (!root)
         return eb_fault_set(fault, 400, NULL, "the body is no JSON: line %d, column %d: %s",
