@@ -3,12 +3,13 @@
  * its request gets alone (HD-07, HD-24). Afterwards nothing runs, nothing is lost count of, memory,
  * files and threads are what they were, and the server ends well.
  *
- * EBRO_TEST_SOAK: how many requests, 400 where it is not set. EBRO_TEST_SEED repeats what is
- * asked, not when. */
+ * EBRO_TEST_SOAK: how many requests to each model, a few hundred where it is not set.
+ * EBRO_TEST_SEED repeats what is asked, not when. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/micro.h"
 #include "tests/harness/process.h"
 #include "tests/harness/test.h"
 #include "tests/load/client.h"
@@ -16,8 +17,9 @@
 #include "tests/load/server.h"
 
 enum {
-    REQUESTS = 400,
-    REQUESTS_SANITIZED = 150,
+    REQUESTS_DEMO = 200,
+    REQUESTS_RANDOM = 1000,
+    REQUESTS_SANITIZED = 300,
     LANES = 24, /* 8 are answered at once and 32 may wait: some are refused */
     GARBAGE = 4096,
     /* Fewer do not tell growth from what is still filled for the first time: the arena, pages of
@@ -29,6 +31,9 @@ enum {
 };
 
 struct soak {
+    /* options of the server; 8 replies of this context take more than that memory: some have to
+     * wait for others' */
+    const char *model, *context, *memory; /* model NULL: the demo */
     struct load_request *requests;
     uint32_t n_kinds;
     char **want; /* [n_kinds]: what each says alone */
@@ -51,6 +56,18 @@ static uint32_t below(struct soak *s, uint32_t n) {
     return (uint32_t)(test_u64(&s->rng) % n);
 }
 
+/* Strictly, and no reply longer than a few dozen tokens. */
+static void start_server(struct soak *s, const char *const *more) {
+    const char *options[20] = {"--strict", "-n", "48", "-c", s->context};
+    size_t n = 5;
+    if (s->model != NULL) {
+        options[n++] = "-m";
+        options[n++] = s->model;
+    }
+    for (; *more != NULL; more++) options[n++] = *more;
+    load_server_start(&s->server, options);
+}
+
 /* ---- alone ------------------------------------------------------------------------------ */
 
 static void keep_meaning(struct load_call *call, enum load_end how) {
@@ -62,9 +79,8 @@ static void keep_meaning(struct load_call *call, enum load_end how) {
 
 /* A server that keeps nothing from one to the next. A stream says what the whole answer says. */
 static void ask_alone(struct soak *s) {
-    static const char *const options[] = {"--strict", "--parallel", "1",    "-c",
-                                          "512",      "--keep",     "none", NULL};
-    load_server_start(&s->server, options);
+    static const char *const options[] = {"--parallel", "1", "--keep", "none", NULL};
+    start_server(s, options);
     s->client = load_client_open(s->server.port, 1);
     for (uint32_t i = 0; i < s->n_kinds; i++) {
         const struct load_request *r = &s->requests[i];
@@ -240,12 +256,10 @@ static void wait_for_files(const struct soak *s, uint32_t files) {
 }
 
 static void run_together(struct soak *s) {
-    /* 8 replies of this context take more than the budget: some have to wait for others' memory */
-    static const char *const options[] = {
-        "--strict", "--parallel", "8",  "--queue",        "32", "-c",
-        "512",      "--memory",   "24", "--read-seconds", "10", NULL};
+    const char *const options[] = {"--parallel",     "8",  "--queue", "32", "--memory", s->memory,
+                                   "--read-seconds", "10", NULL};
     static struct visitor visitors[LANES];
-    load_server_start(&s->server, options);
+    start_server(s, options);
     const uint32_t files = test_open_files(s->server.pid), threads = test_threads(s->server.pid);
     s->client = load_client_open(s->server.port, LANES);
     for (uint32_t i = 0; i < LANES; i++) {
@@ -270,13 +284,11 @@ static void run_together(struct soak *s) {
     assert_int_equal(load_server_stop(&s->server, 60), 0);
 }
 
-static void many_requests(void **state) {
-    (void)state;
-    static struct soak s;
+static void soak(const char *model, const char *context, const char *memory, uint32_t usual) {
+    struct soak s = {.model = model, .context = context, .memory = memory};
     const char *n = getenv("EBRO_TEST_SOAK");
     s.rng.s = test_seed();
-    s.n = n != NULL ? (uint32_t)strtoul(n, NULL, 10)
-                    : (test_is_sanitized() ? REQUESTS_SANITIZED : REQUESTS);
+    s.n = n != NULL ? (uint32_t)strtoul(n, NULL, 10) : usual;
     assert_true(s.n >= LANES);
     s.requests = load_requests_make(&s.n_kinds);
     s.want = calloc(s.n_kinds, sizeof *s.want);
@@ -289,7 +301,30 @@ static void many_requests(void **state) {
     load_requests_free(&s.requests, s.n_kinds);
 }
 
+static void demo_model(void **state) {
+    (void)state;
+    if (test_is_sanitized()) {
+        print_message("skipped: the demo model takes too long under a sanitizer\n");
+        skip();
+    }
+    soak(NULL, "512", "24", REQUESTS_DEMO);
+}
+
+/* Random weights, a token for each byte: what it writes is mostly no UTF-8. */
+static void random_model(void **state) {
+    (void)state;
+    const struct micro_spec spec = {
+        .seed = 3, .family = MICRO_K3, .ffn = MICRO_LATENT, .attn_res_block = 2};
+    char *dir = test_tmp_dir();
+    micro_write(dir, &spec);
+    soak(dir, "2048", "4", test_is_sanitized() ? REQUESTS_SANITIZED : REQUESTS_RANDOM);
+    test_tmp_remove(&dir);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_requests)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(demo_model),
+        cmocka_unit_test(random_model),
+    };
     return cmocka_run_group_tests_name("load/soak", tests, NULL, NULL);
 }
