@@ -280,6 +280,9 @@ static void test_routes(void **state) {
     expect("POST", "/detokenize", JSON, "{}", 400, "missing");
     expect("POST", "/tokenize", JSON, "{\"content\":7}", 400, "a string");
     expect("GET", "/nothing", HOST, NULL, 404, "/nothing");
+    expect("POST", "/chat/completions", JSON, "{}", 404, "is it /v1/chat/completions?");
+    expect("POST", CHAT "/", JSON, "{}", 404, "is it /v1/chat/completions?");
+    expect("POST", "/v1/responses", JSON, "{}", 404, "not offered");
     expect("GET", "/../etc/passwd", HOST, NULL, 404, NULL);
     expect("GET", "/v1/models/../../x", HOST, NULL, 404, NULL);
     expect("GET", "http://evil.example/health", HOST, NULL, 404, NULL);

@@ -111,7 +111,8 @@ static const struct eb_arg reuse_args[] = {
      .max = 1u << 30,
      .offset = offsetof(struct eb_options, memory_mib),
      .help = "budget of latent cache, states and snapshots together;\n"
-             "default: two full contexts and ten states"},
+             "default: full contexts, once more for what is kept,\n"
+             "and eight states more"},
     {.name = "--host-memory",
      .env = "EBRO_HOST_MEMORY",
      .meta = "MIB",

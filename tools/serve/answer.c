@@ -146,13 +146,14 @@ json_t *eb_answer_tokens(const ebro_model *model, const struct eb_token_info *to
 /* {"token": logprob, ...}; of tokens that read the same the likeliest counts. */
 static json_t *top_object(const ebro_model *model, const struct eb_token_info *token) {
     json_t *object = json_object();
-    for (uint32_t i = token->n_top; object && i-- > 0;) {
+    for (uint32_t i = 0; object && i < token->n_top; i++) {
         size_t n = 0;
         const char *bytes = ebro_token_bytes(model, token->top[i].id, &n, NULL);
         json_t *name = eb_json_text(bytes, n);
-        int bad =
-            !name || json_object_setn_new(object, json_string_value(name), json_string_length(name),
-                                          json_real(finite_logprob(token->top[i].logprob)));
+        int bad = !name;
+        if (name && !json_object_getn(object, json_string_value(name), json_string_length(name)))
+            bad = json_object_setn_new(object, json_string_value(name), json_string_length(name),
+                                       json_real(finite_logprob(token->top[i].logprob)));
         json_decref(name);
         if (!bad) continue;
         json_decref(object);

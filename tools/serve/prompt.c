@@ -97,7 +97,8 @@ static bool check_length(const struct eb_offer *offer, const struct eb_request *
         return eb_fault_set(fault, 400, field, "%s has no token to go on from", field);
     if (r->job.n_ids < offer->n_ctx) return true;
     eb_fault_set(fault, 400, field,
-                 "the prompt has %zu tokens, and with a reply it must fit into the context of %u",
+                 "the prompt has %zu tokens, and with a reply it must fit into the context of %u "
+                 "(the server's -c sets it)",
                  r->job.n_ids, offer->n_ctx);
     fault->code = "context_length_exceeded";
     return false;

@@ -1,6 +1,7 @@
 /* routes.c: see routes.h. Handlers that need no more than the model stand here too. */
 #include "routes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,6 +190,26 @@ static const struct route *find_route(const char *path) {
     return eb_page_find(path) ? &page_route : NULL;
 }
 
+/* What was probably meant. */
+static bool refuse_path(const char *path, struct eb_fault *fault) {
+    static const char *const others[] = {"/v1/responses", "/v1/embeddings", "/v1/messages"};
+    char longer[64];
+    size_t n = strcspn(path, "?");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(path, others[i]) == 0)
+            return eb_fault_set(fault, 404, NULL,
+                                "%s is not offered; /v1/chat/completions and /v1/completions are",
+                                path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    for (int with = 0; with < 2; with++) {
+        snprintf(longer, sizeof longer, "%s%.*s", with ? "/v1" : "", (int)(n < 48 ? n : 48), path);
+        if (strcmp(longer, path) != 0 && n < 48 && find_route(longer))
+            return eb_fault_set(fault, 404, NULL, "there is nothing at \"%.60s\"; is it %s?", path,
+                                longer);
+    }
+    return eb_fault_set(fault, 404, NULL, "there is nothing at \"%.100s\"", path);
+}
+
 static bool has_method(const struct route *route, const char *method) {
     if (route->posted) return strcmp(method, "POST") == 0;
     return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
@@ -198,7 +219,7 @@ bool eb_routes_admit(const struct eb_service *service, const struct eb_exchange 
                      struct eb_fault *fault) {
     if (!eb_guard_check_source(&service->guard, &x->credentials, fault)) return false;
     const struct route *route = find_route(x->path);
-    if (!route) return eb_fault_set(fault, 404, NULL, "there is nothing at \"%.100s\"", x->path);
+    if (!route) return refuse_path(x->path, fault);
     if (!has_method(route, x->method)) {
         eb_fault_set(fault, 405, NULL, "%.100s does not take %.20s", x->path, x->method);
         fault->allow = route->posted ? "POST" : "GET, HEAD";
@@ -215,6 +236,6 @@ void eb_routes_handle(const struct eb_service *service, struct eb_exchange *x) {
         route->answer(service, x);
         return;
     }
-    eb_fault_set(&fault, 404, NULL, "there is nothing at \"%.100s\"", x->path);
+    refuse_path(x->path, &fault);
     eb_exchange_refuse(x, &fault);
 }
