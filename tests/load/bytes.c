@@ -14,7 +14,7 @@
 #include "tests/load/requests.h"
 #include "tests/load/server.h"
 
-enum { CASES = 5000, CASES_SANITIZED = 1000, LANES = 16, ROOM = 1 << 17, RIGHT_EVERY = 50 };
+enum { CASES = 5000, CASES_SANITIZED = 500, LANES = 16, ROOM = 1 << 17, RIGHT_EVERY = 50 };
 
 struct sender {
     struct fuzz *f;

@@ -141,10 +141,11 @@ struct text {
     size_t n;
 };
 
+/* A NUL, which a random model may write, becomes a 1: what is compared is a string. */
 static void add(struct text *t, const char *v, size_t n) {
     t->v = realloc(t->v, t->n + n + 1);
     assert_non_null(t->v);
-    memcpy(t->v + t->n, v, n);
+    for (size_t i = 0; i < n; i++) t->v[t->n + i] = v[i] != '\0' ? v[i] : '\1';
     t->n += n;
     t->v[t->n] = '\0';
 }
@@ -231,8 +232,9 @@ static bool read_stream(struct meaning *m, const char *body, struct text *out) {
         const size_t n = (size_t)(stop - at);
         json_error_t e;
         if (n == 12 && memcmp(at, "data: [DONE]", 12) == 0) return stop[2] == '\0';
-        json_t *event =
-            n > 6 && memcmp(at, "data: ", 6) == 0 ? json_loadb(at + 6, n - 6, 0, &e) : NULL;
+        json_t *event = n > 6 && memcmp(at, "data: ", 6) == 0
+                            ? json_loadb(at + 6, n - 6, JSON_ALLOW_NUL, &e)
+                            : NULL;
         if (event == NULL) return false;
         json_t *error = json_object_get(event, "error");
         if (error != NULL) add_string(out, json_object_get(error, "message"));
@@ -267,7 +269,7 @@ char *load_answer_meaning(int status, const char *body, bool is_stream) {
     bool ok = true;
     snprintf(head, sizeof head, "%d ", status);
     add(&out, head, strlen(head));
-    json_t *answer = is_stream ? NULL : json_loads(body, 0, &e);
+    json_t *answer = is_stream ? NULL : json_loads(body, JSON_ALLOW_NUL, &e);
     if (is_stream) {
         ok = read_stream(&m, body, &out);
     } else if (answer == NULL) {

@@ -19,7 +19,7 @@
 enum {
     REQUESTS_DEMO = 200,
     REQUESTS_RANDOM = 1000,
-    REQUESTS_SANITIZED = 300,
+    REQUESTS_SANITIZED = 150,
     LANES = 24, /* 8 are answered at once and 32 may wait: some are refused */
     GARBAGE = 4096,
     /* Fewer do not tell growth from what is still filled for the first time: the arena, pages of
@@ -188,8 +188,8 @@ static void start_visit(struct visitor *v) {
     } else if (what < 54) {
         make_garbage(v);
     } else if (what < 58) {
-        v->call.drip = 1 + below(s, 200);
-        v->call.pause = 1e-3 * below(s, 20);
+        v->call.drip = 20 + below(s, 200);
+        v->call.pause = 1e-3 * below(s, 10);
         s->n_slow++;
     }
     s->n_started++;
@@ -257,7 +257,7 @@ static void wait_for_files(const struct soak *s, uint32_t files) {
 
 static void run_together(struct soak *s) {
     const char *const options[] = {"--parallel",     "8",  "--queue", "32", "--memory", s->memory,
-                                   "--read-seconds", "10", NULL};
+                                   "--read-seconds", "60", NULL};
     static struct visitor visitors[LANES];
     start_server(s, options);
     const uint32_t files = test_open_files(s->server.pid), threads = test_threads(s->server.pid);

@@ -46,7 +46,7 @@ static void on_event(struct load_call *call, const char *data, size_t n) {
     struct load_text *t = call->user;
     if (n == 6 && memcmp(data, "[DONE]", 6) == 0) return;
     json_error_t e;
-    json_t *event = json_loadb(data, n, 0, &e);
+    json_t *event = json_loadb(data, n, JSON_ALLOW_NUL, &e);
     if (event == NULL) fail_msg("an event is no JSON: %s: %.*s", e.text, (int)n, data);
     json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
     json_t *text = json_object_get(choice, "text"), *usage = json_object_get(event, "usage");
