@@ -261,6 +261,9 @@ matrices() {
     run_tests $folder "matrix units"
 }
 
+# soak REQUESTS: so many to one server, for each of two models.
+soak() { if build build gcc; then EBRO_TEST_SOAK=$1 run_tests build "soak" -R '^load/soak$'; fi; }
+
 # The official OpenAI client for Python, of one version, before the server.
 openai_client() {
     local folder=build/openai
@@ -352,10 +355,13 @@ stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
 stage 1-2 "the OpenAI client before the server" openai_client
+stage 1-1 "2,000 requests to one server" soak 2000
+stage 2-2 "10,000 requests to one server" soak 10000
 stage 1-1 "package" package
 stage 1-1 "threads with the thread sanitizer" threads --target test_base_guard test_contract_device \
     test_contract_stream test_engine_cancel test_engine_embedding test_engine_engine \
-    test_engine_threads -- '^(base/guard|contract/(device|stream)|engine/(cancel|embedding|engine|threads))$'
+    test_engine_threads test_load_soak test_load_strict -- \
+    '^(base/guard|contract/(device|stream)|engine/(cancel|embedding|engine|threads)|load/(soak|strict))$'
 stage 1-1 "fuzz runs of 20 seconds" fuzz 20
 stage 2-2 "package, tried in bare systems" package --check
 stage 2-2 "all tests of devices that a processor imitates" full
