@@ -8,6 +8,9 @@ fails "a host that is none" 1 "no such host" serve --host "no such host"
 fails "an address of another machine" 1 "192.0.2.1" serve --host 192.0.2.1
 fails "a key with a blank" 1 "visible" serve --api-key "a b"
 fails "an empty key" 1 "visible" serve --api-key ""
+EBRO_API_KEY="" fails "a variable for keys without one" 1 "set and empty" serve --port 0
+fails "a name of the model that is empty" 1 "alias" serve --alias ""
+fails "a name of the model that is no text" 1 "UTF-8" serve --alias $'\xff'
 fails "a temperature that OpenAI does not know" 1 "from 0 to 2" serve --temp 3
 fails "no sequence at all" 1 "parallel" serve --parallel 0
 fails "a model that is none" 2 "nowhere" serve -m /nowhere --port 0

@@ -1,6 +1,7 @@
 /* cmd_serve.c: `ebro serve`: opens the model, starts the scheduler and the server around it, and
  * ends them in order. What is answered is tools/serve's business. */
 #include <errno.h>
+#include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,6 +228,12 @@ static uint64_t next_seed(void *user) {
     return x ^ (x >> 31);
 }
 
+static bool is_text(const char *name) {
+    json_t *text = name[0] ? json_string(name) : NULL; /* which takes UTF-8 alone */
+    json_decref(text);
+    return text != NULL;
+}
+
 static void name_model(struct server *s, const char *path) {
     size_t end = path ? strlen(path) : 0, begin;
     while (end > 0 && path[end - 1] == '/') end--;
@@ -238,6 +245,7 @@ static void name_model(struct server *s, const char *path) {
         snprintf(s->name, sizeof s->name, "model");
     else
         snprintf(s->name, sizeof s->name, "%.*s", (int)n, path + begin);
+    if (!is_text(s->name)) snprintf(s->name, sizeof s->name, "model");
 }
 
 /* The id first, then other names; the folder's is one of them. */
@@ -395,7 +403,14 @@ static void print_address(const struct server *s) {
 /* False: what runs was cut off, by a second signal. */
 static bool drain(struct server *s) {
     double end = eb_seconds() + (double)s->options->drain_seconds;
+    struct eb_sched_stats stats;
+    eb_sched_get_stats(s->service.sched, &stats, NULL, 0);
+    uint32_t n = stats.n_running + stats.n_waiting;
     log_line(&s->sink, EBRO_LOG_INFO, "ending: new requests are refused");
+    if (n > 0)
+        eb_complain("ending: %u %s up to %llu s; a second signal ends %s at once", n,
+                    n == 1 ? "reply has" : "replies have",
+                    (unsigned long long)s->options->drain_seconds, n == 1 ? "it" : "them");
     while (!eb_sched_drain(s->service.sched)) {
         if (eb_seconds() >= end) return true;
         if (wait_signal(20)) return false;
@@ -425,13 +440,28 @@ static void close_all(struct server *s) {
     eb_session_close(&s->session);
 }
 
+/* A server that is open to all since a variable was left empty would be a bad surprise. */
 static int check_keys(const struct serve_options *o) {
+    const char *variable = getenv("EBRO_API_KEY");
+    if (variable && !variable[0] && o->keys.n == 0) {
+        eb_complain("EBRO_API_KEY is set and empty: unset it, or put a key into it");
+        return EB_EXIT_USAGE;
+    }
     for (size_t i = 0; i < o->keys.n; i++) {
         const char *key = o->keys.items[i];
         size_t n = strlen(key), plain = 0;
         while (key[plain] > ' ' && key[plain] < 0x7f) plain++;
         if (n > 0 && n <= EB_KEY_BYTES && plain == n) continue;
         eb_complain("--api-key: a key has 1 to %d visible characters of ASCII", EB_KEY_BYTES);
+        return EB_EXIT_USAGE;
+    }
+    return EB_EXIT_OK;
+}
+
+static int check_aliases(const struct serve_options *o) {
+    for (size_t i = 0; i < o->aliases.n; i++) {
+        if (is_text(o->aliases.items[i])) continue;
+        eb_complain("--alias: a name is a text in UTF-8, and not empty");
         return EB_EXIT_USAGE;
     }
     return EB_EXIT_OK;
@@ -464,8 +494,8 @@ int eb_cmd_serve(int argc, char **argv) {
     if (o.o.keep_from == EB_FROM_DEFAULT) o.o.keep = 0;
     s->options = &o;
     s->sink.level = o.o.log;
-    if ((code = check_keys(&o)) == EB_EXIT_OK && (code = open_http(s)) == EB_EXIT_OK &&
-        (code = open_all(s)) == EB_EXIT_OK)
+    if ((code = check_keys(&o)) == EB_EXIT_OK && (code = check_aliases(&o)) == EB_EXIT_OK &&
+        (code = open_http(s)) == EB_EXIT_OK && (code = open_all(s)) == EB_EXIT_OK)
         code = run(s);
     close_all(s);
     free(s);

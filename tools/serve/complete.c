@@ -399,8 +399,8 @@ static void note_failure(struct eb_completion *c, enum eb_finish how, const ebro
         eb_fault_set(&fault, 503, NULL, "the server ends, or nobody waited for the reply");
     else
         eb_fault_of(&fault, NULL, err);
-    /* what was asked for was found to be right before */
-    if (fault.status < 500) fault.status = 500;
+    /* what was asked for was found to be right before; a schema may prove too ambiguous only now */
+    if (fault.status < 500 && (!err || err->status != EBRO_UNSUPPORTED)) fault.status = 500;
     if (how == EB_FINISH_ERROR) log_failure(c, &fault);
     fail(c, &fault);
 }

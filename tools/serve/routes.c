@@ -221,7 +221,8 @@ bool eb_routes_admit(const struct eb_service *service, const struct eb_exchange 
     const struct route *route = find_route(x->path);
     if (!route) return refuse_path(x->path, fault);
     if (!has_method(route, x->method)) {
-        eb_fault_set(fault, 405, NULL, "%.100s does not take %.20s", x->path, x->method);
+        eb_fault_set(fault, 405, NULL, "%.100s does not take %.20s; it takes %s", x->path,
+                     x->method, route->posted ? "POST" : "GET and HEAD");
         fault->allow = route->posted ? "POST" : "GET, HEAD";
         return false;
     }

@@ -527,8 +527,9 @@ static int32_t enter(struct eb_sched *s, uint32_t n, ebro_error *err) {
     if (there <= most && n <= most - there) return EBRO_OK;
     s->stats.refused++;
     return eb_serve_fail(err, EBRO_TIMEOUT,
-                         "the queue is full: %u run, %u wait, at most %u may; try again later",
-                         t->n_running, t->n_waiting, s->o.n_queue);
+                         "the queue is full: %u replies run or wait, and at most %u may run and "
+                         "%u wait; try again later",
+                         there, s->o.n_seqs, s->o.n_queue);
 }
 
 int32_t eb_sched_submit(struct eb_sched *sched, const struct eb_job_spec *spec,
