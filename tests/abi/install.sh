@@ -33,7 +33,7 @@ component program bin/ebro share/man/man1/ebro.1 share/doc/ebro/API.md share/doc
 component development include/ebro/{ebro,backend}.h "$libdir/libebro.so" "$libdir/libebro.a" \
     "$libdir/pkgconfig/ebro.pc" "$libdir"/cmake/Ebro/EbroConfig{,Version}.cmake \
     "$libdir"/cmake/Ebro/Ebro{,Static}Targets{,-"$config"}.cmake share/doc/ebro/README.md \
-    share/doc/ebro/docs/page.png share/doc/ebro/{embed,session,two}.c
+    share/doc/ebro/docs/page.png share/doc/ebro/FORMAT.md share/doc/ebro/{embed,session,two}.c
 
 # All of it, moved: whatever holds an absolute path to the first place fails from here on.
 cmake --install "$BUILD" --prefix "$work/first" >"$work/log" 2>&1 && mv "$work/first" "$work/here"

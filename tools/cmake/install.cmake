@@ -41,7 +41,8 @@ install(FILES model/demo/README.md model/demo/THIRD_PARTY
 
 install(FILES runtime/include/ebro/ebro.h runtime/include/ebro/backend.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ebro COMPONENT development)
-install(FILES README.md tools/embed/embed.c tools/embed/session.c tools/embed/two.c
+install(FILES README.md runtime/mem/FORMAT.md tools/embed/embed.c tools/embed/session.c
+              tools/embed/two.c
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(FILES docs/page.png DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
 
