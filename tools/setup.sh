@@ -38,6 +38,7 @@ has() {
         curl) curl --version >/dev/null 2>&1 ;;
         python3) python3 --version >/dev/null 2>&1 ;;
         chromium) chromium --version >/dev/null 2>&1 ;;
+        python3-venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         debootstrap) debootstrap --version >/dev/null 2>&1 ;;
         clang-format) clang-format --version >/dev/null 2>&1 ;;
         *) return 1 ;;

@@ -340,7 +340,7 @@ package() {
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev
     libedit-dev libmicrohttpd-dev libcmocka-dev curl glslc libvulkan-dev mesa-vulkan-drivers)
 if [ $level -ge 1 ]; then
-    packages+=(clang libclang-rt-dev clang-format vulkan-validationlayers python3)
+    packages+=(clang libclang-rt-dev clang-format vulkan-validationlayers python3 python3-venv)
     # Ubuntu has it as a snap alone: there server/page is skipped, unless one is installed.
     if grep -qs '^ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi
