@@ -424,13 +424,21 @@ static void probabilities(void **state) {
     enum { N = 40, TOP = 5 };
     struct fixture *f = *state;
     int32_t ids[30];
-    random_prompt(f, ids, 30);
     struct eb_job_spec spec = long_reply(ids, 30, N);
     spec.logprobs = true;
     spec.n_top = TOP;
     spec.sampling.temperature = 0.0f;
-    struct heard *all = alone(f, &spec);
-    assert_int_equal(all->n_tokens, N);
+    struct heard *all = NULL;
+    /* One in which every token has a text: after some prompts the model writes control tokens. */
+    for (int tries = 0; all == NULL && tries < 100; tries++) {
+        random_prompt(f, ids, 30);
+        all = alone(f, &spec);
+        assert_true(all->n_tokens <= N);
+        if (all->n_tokens == N) break;
+        heard_free(all);
+        all = NULL;
+    }
+    assert_non_null(all);
     size_t n_bytes = 0;
     for (uint32_t i = 0; i < N; i++) {
         size_t n = 0;
