@@ -89,7 +89,7 @@ result $? "logs requests, and nothing of what they say"
 start --log-prompts
 post "$chat}" "$url/v1/chat/completions"
 stop INT
-[ $rc -eq 0 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'Mira.*"content":"4821"' "$err"
+[ $rc -eq 0 ] && [ "$(grep -vc 'ending: ' "$err")" -eq 1 ] && grep -q 'Mira.*"content":"4821"' "$err"
 result $? "unless it is asked to; ctrl-C ends it too"
 
 EBRO_API_KEY=sk-test start

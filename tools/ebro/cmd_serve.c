@@ -400,20 +400,26 @@ static void print_address(const struct server *s) {
         eb_complain("whoever reaches this machine may use the server: there is no --api-key");
 }
 
-/* False: what runs was cut off, by a second signal. */
-static bool drain(struct server *s) {
-    double end = eb_seconds() + (double)s->options->drain_seconds;
+static void tell_who_runs(const struct server *s) {
     struct eb_sched_stats stats;
     eb_sched_get_stats(s->service.sched, &stats, NULL, 0);
     uint32_t n = stats.n_running + stats.n_waiting;
+    if (n == 0) return;
+    eb_complain("ending: %u %s up to %llu s; a second signal ends %s at once", n,
+                n == 1 ? "reply has" : "replies have",
+                (unsigned long long)s->options->drain_seconds, n == 1 ? "it" : "them");
+}
+
+/* False: what runs was cut off, by a second signal. What is over in a moment is not worth a word.
+ */
+static bool drain(struct server *s) {
+    enum { MOMENT_MS = 300, TURN_MS = 20 };
+    double end = eb_seconds() + (double)s->options->drain_seconds;
     log_line(&s->sink, EBRO_LOG_INFO, "ending: new requests are refused");
-    if (n > 0)
-        eb_complain("ending: %u %s up to %llu s; a second signal ends %s at once", n,
-                    n == 1 ? "reply has" : "replies have",
-                    (unsigned long long)s->options->drain_seconds, n == 1 ? "it" : "them");
-    while (!eb_sched_drain(s->service.sched)) {
+    for (int turn = 0; !eb_sched_drain(s->service.sched); turn++) {
         if (eb_seconds() >= end) return true;
-        if (wait_signal(20)) return false;
+        if (turn == MOMENT_MS / TURN_MS) tell_who_runs(s);
+        if (wait_signal(TURN_MS)) return false;
     }
     return true;
 }
