@@ -557,7 +557,7 @@ static void test_two_ends(void **state) {
                  "POST /tokenize HTTP/1.1\r\n" JSON "%s\r\n0\r\n\r\nGET /health HTTP/1.1\r\n" HOST
                  "\r\n",
                  heads[i]);
-        assert_true(send_text(fd, text));
+        assert_true(send_text(fd, "%s", text));
         read_answer(fd, &a);
         assert_int_equal(a.status, 400);
         assert_null(strstr(a.body, "HTTP/1.1 200"));
