@@ -42,7 +42,11 @@ void eb_exchange_refuse(struct eb_exchange *x, const struct eb_fault *fault) {
 }
 
 void eb_exchange_give(struct eb_exchange *x, json_t *value) {
-    const struct eb_answer a = {.status = 200, .type = "application/json"};
+    eb_exchange_give_with(x, 200, value);
+}
+
+void eb_exchange_give_with(struct eb_exchange *x, int status, json_t *value) {
+    const struct eb_answer a = {.status = status, .type = "application/json"};
     struct eb_fault fault;
     char *text = value ? json_dumps(value, EB_JSON_FORM) : NULL;
     json_decref(value);

@@ -20,6 +20,8 @@ json_t *eb_answer_fault(const struct eb_fault *fault);
 void eb_exchange_refuse(struct eb_exchange *x, const struct eb_fault *fault);
 /* Answers with 200 and the value, which it takes over; NULL: memory was short. */
 void eb_exchange_give(struct eb_exchange *x, json_t *value);
+/* The same with another status. */
+void eb_exchange_give_with(struct eb_exchange *x, int status, json_t *value);
 
 /* "stop", "length" or "tool_calls". */
 const char *eb_answer_finish(enum eb_finish how);

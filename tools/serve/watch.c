@@ -1,6 +1,5 @@
 /* watch.c: what the server does now: /health and /slots. Counters for machines are metrics.c's. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "answer.h"
 #include "routes.h"
@@ -14,20 +13,12 @@ static const char *status_word(const struct eb_sched_stats *stats) {
 
 void eb_answer_health(const struct eb_service *s, struct eb_exchange *x) {
     struct eb_sched_stats stats;
-    struct eb_fault fault;
     eb_sched_get_stats(s->sched, &stats, NULL, 0);
     bool good = stats.status == EBRO_OK && !stats.draining;
-    const struct eb_answer a = {.status = good ? 200 : 503, .type = "application/json"};
-    json_t *value = json_pack("{s:s, s:s*}", "status", status_word(&stats), "reason",
-                              stats.status == EBRO_OK ? NULL : ebro_status_name(stats.status));
-    char *text = value ? json_dumps(value, EB_JSON_FORM) : NULL;
-    json_decref(value);
-    if (text) {
-        x->ops->answer(x, &a, text, strlen(text));
-        return;
-    }
-    eb_fault_no_memory(&fault);
-    eb_exchange_refuse(x, &fault);
+    eb_exchange_give_with(
+        x, good ? 200 : 503,
+        json_pack("{s:s, s:s*}", "status", status_word(&stats), "reason",
+                  stats.status == EBRO_OK ? NULL : ebro_status_name(stats.status)));
 }
 
 /* ---- /slots ------------------------------------------------------------------------------- */
