@@ -273,12 +273,11 @@ static uint32_t prompt_limit(const struct eb_sched *s, uint32_t n_decoding) {
     return n < LEAST_PROMPT_TOKENS ? LEAST_PROMPT_TOKENS : n < 1e9 ? (uint32_t)n : 0;
 }
 
-static void note_step(struct eb_sched *s, uint32_t n_rows, uint32_t n_sequences,
-                      uint32_t n_decoding, double seconds) {
+static void note_step(struct eb_sched *s, uint32_t n_rows, uint32_t n_decoding, double seconds) {
     uint32_t n_prompt = n_rows - n_decoding;
     s->mine.steps++;
     s->mine.step_rows += n_rows;
-    s->mine.step_sequences += n_sequences;
+    s->mine.step_sequences += s->running.n;
     count_seconds(&s->mine.step, seconds);
     if (n_prompt == 0) {
         smooth(&s->decode_seconds, seconds);
@@ -306,7 +305,7 @@ static void settle_failure(struct eb_sched *s, int32_t st, const ebro_error *err
 }
 
 static void step(struct eb_sched *s) {
-    uint32_t n_decoding = 0, n_took_part = 0;
+    uint32_t n_decoding = 0;
     uint64_t before = 0, after = 0;
     ebro_error err;
     for (const struct eb_job *job = s->running.first; job != NULL; job = job->next) {
@@ -320,11 +319,9 @@ static void step(struct eb_sched *s) {
         settle_failure(s, st, &err);
         return;
     }
-    for (const struct eb_job *job = s->running.first; job != NULL; job = job->next) {
+    for (const struct eb_job *job = s->running.first; job != NULL; job = job->next)
         after += ebro_seq_length(job->seq);
-        n_took_part++;
-    }
-    note_step(s, (uint32_t)(after - before), n_took_part, n_decoding, eb_serve_clock() - begin);
+    note_step(s, (uint32_t)(after - before), n_decoding, eb_serve_clock() - begin);
 }
 
 /* The prompt is evaluated for the first time. */
