@@ -237,6 +237,11 @@ static uint64_t scratch_bytes(ebro_dev *dev, ebro_op op, const void *args) {
     }
 }
 
+static void op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes) {
+    (void)op; /* every op has every rung */
+    snprintf(text, bytes, "%s", dev->rung->name);
+}
+
 #define CPU_THUNK(N, op)                                                                 \
     static int32_t op_##op(ebro_stream *s, const ebro_##op##_args *a, ebro_error *err) { \
         return s->dev->rung->op(s, a, err);                                              \
@@ -264,6 +269,7 @@ static const ebro_backend table = {
     .wait = wait_ticket,
     .scratch_bytes = scratch_bytes,
     EBRO_OPS(CPU_ENTRY)
+    .op_variant = op_variant,
 };
 /* clang-format on */
 

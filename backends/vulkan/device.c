@@ -357,7 +357,7 @@ static const ebro_backend table = {.size = sizeof table,
 #define VK_ENTRY(N, name) .name = vk_##name,
                                    EBRO_OPS(VK_ENTRY)
 #undef VK_ENTRY
-};
+                                       .op_variant = vk_op_variant};
 
 EBRO_API int32_t ebro_backend_entry(uint32_t abi, const ebro_host *host, const ebro_backend **out);
 

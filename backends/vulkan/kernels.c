@@ -5,6 +5,7 @@
 #include "backends/vulkan/statistics.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define KERNEL(name, args, place)
 #define VARIANT(kernel, variant, source, needs, defines) \
@@ -81,6 +82,59 @@ int32_t vk_choose_variants(ebro_dev *dev, ebro_error *err) {
                    "vulkan: %u of %d kernels in a faster variant than plain, subgroup size %u",
                    n_fast, (int)VK_N_KERNELS, dev->subgroup);
     return EBRO_OK;
+}
+
+/* Whose kernels are whose, by the beginnings of their names. */
+static const struct {
+    ebro_op op;
+    const char *prefix;
+} op_kernels[] = {{EBRO_OP_EMBED, "embed"},
+                  {EBRO_OP_SAMPLE, "sample_"},
+                  {EBRO_OP_RMS_NORM, "norm"},
+                  {EBRO_OP_LINEAR, "linear_"},
+                  {EBRO_OP_ACT_MUL, "act"},
+                  {EBRO_OP_KDA_CONV, "kda_conv"},
+                  {EBRO_OP_KDA_CONV, "kda_windows"},
+                  {EBRO_OP_KDA_PREP, "kda_plan"},
+                  {EBRO_OP_KDA_PREP, "kda_prep"},
+                  {EBRO_OP_KDA_RECUR, "kda_recur"},
+                  {EBRO_OP_KDA_STEP, "kda_step"},
+                  {EBRO_OP_MLA_APPEND, "mla_append"},
+                  {EBRO_OP_MLA_APPEND, "mla_rotate"},
+                  {EBRO_OP_MLA_PREFILL, "mla_expand"},
+                  {EBRO_OP_MLA_PREFILL, "mla_attend"},
+                  {EBRO_OP_MLA_DECODE, "mla_decode"},
+                  {EBRO_OP_MLA_DECODE, "mla_merge"},
+                  {EBRO_OP_MOE_ROUTE, "route_"},
+                  {EBRO_OP_MOE_ROUTE, "linear_"},
+                  {EBRO_OP_MOE_EXPERTS, "moe_"},
+                  {EBRO_OP_ATTN_RES_MIX, "res_mix"},
+                  {EBRO_OP_STATE_COPY, "copy"},
+                  {EBRO_OP_ROWS_COPY, "copy"}};
+
+static bool is_kernel_of(ebro_op op, int kernel) {
+    for (size_t i = 0; i < sizeof op_kernels / sizeof op_kernels[0]; i++) {
+        size_t n = strlen(op_kernels[i].prefix);
+        if (op_kernels[i].op == op && strncmp(kernels[kernel].name, op_kernels[i].prefix, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_choice(int kernel) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) n += (int)rows[i].kernel == kernel;
+    return n > 1;
+}
+
+void vk_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes) {
+    size_t n = 0;
+    snprintf(text, bytes, "plain");
+    for (int k = 0; k < VK_N_KERNELS && n < bytes; k++) {
+        if (!is_kernel_of(op, k) || !has_choice(k)) continue;
+        n += (size_t)snprintf(text + n, bytes - n, "%s%s:%s", n > 0 ? " " : "", kernels[k].name,
+                              dev->variants[k]->name);
+    }
 }
 
 /* ---- pipelines -------------------------------------------------------------------------- */

@@ -8,6 +8,10 @@
  * without one is EBRO_UNSUPPORTED, naming it. Says once in the log what was chosen. */
 int32_t vk_choose_variants(ebro_dev *dev, ebro_error *err);
 
+/* What was chosen for the kernels of an op, those with one variant alone left out, which are
+ * "plain": as ebro_backend.op_variant. */
+void vk_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes);
+
 /* Pipeline layout and cache of a device; pipelines. */
 int32_t vk_kernels_open(ebro_dev *dev, ebro_error *err);
 void vk_kernels_close(ebro_dev *dev); /* safe after a failed open */

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define EBRO_BACKEND_ABI 2u
+#define EBRO_BACKEND_ABI 3u
 
 enum {
     EBRO_MAX_LINEAR = 8,   /* weights of one linear call */
@@ -615,6 +615,11 @@ typedef struct ebro_backend {
     int32_t (*name)(ebro_stream * s, const ebro_##name##_args *a, ebro_error *err);
     EBRO_OPS(EBRO_OP_ENTRY)
 #undef EBRO_OP_ENTRY
+
+    /* Optional. Names the code that the device chose for an op when it was opened, as "avx2" or
+     * "linear_row:subgroup linear_matrix:f16", cut off where the room ends: two devices of this
+     * backend on one piece of hardware that say the same run the same code. */
+    void (*op_variant)(ebro_dev *dev, ebro_op op, char *text, size_t bytes);
 } ebro_backend;
 
 /* The one symbol. `abi` is the runtime's EBRO_BACKEND_ABI. A module built for another number
