@@ -168,6 +168,7 @@ int eb_cmd_tokenize(int argc, char **argv);
 int eb_cmd_logits(int argc, char **argv);
 int eb_cmd_devices(int argc, char **argv);
 int eb_cmd_bench(int argc, char **argv);
+int eb_cmd_check(int argc, char **argv);
 int eb_cmd_cache_sim(int argc, char **argv);
 
 #endif

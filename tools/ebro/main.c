@@ -25,6 +25,7 @@ static const char help_text[] =
     "  logits     write the logits of a prompt to a file\n"
     "  devices    list the devices that can be used\n"
     "  bench      measure speed\n"
+    "  check      show that the devices compute right answers\n"
     "  cache-sim  what a memory budget would do for a trace of prompts\n"
     "\n"
     "`ebro COMMAND --help`, or -h, lists a command's options. Each has an environment\n"
@@ -40,17 +41,18 @@ static const char help_text[] =
     "  3    no such device or backend, or it lacks what was asked for\n"
     "  4    out of memory\n"
     "  5    the device was lost\n"
-    "  6    numerical failure: a value that is not finite\n"
+    "  6    numerical failure: a value that is not finite, or a check that failed\n"
     "  70   a fault of Ebro itself: please report it\n"
     "  130  interrupted (ctrl-C)\n";
 
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {
-    {"run", eb_cmd_run},         {"chat", eb_cmd_chat},         {"serve", eb_cmd_serve},
-    {"inspect", eb_cmd_inspect}, {"tokenize", eb_cmd_tokenize}, {"logits", eb_cmd_logits},
-    {"devices", eb_cmd_devices}, {"bench", eb_cmd_bench},       {"cache-sim", eb_cmd_cache_sim}};
+} commands[] = {{"run", eb_cmd_run},           {"chat", eb_cmd_chat},
+                {"serve", eb_cmd_serve},       {"inspect", eb_cmd_inspect},
+                {"tokenize", eb_cmd_tokenize}, {"logits", eb_cmd_logits},
+                {"devices", eb_cmd_devices},   {"bench", eb_cmd_bench},
+                {"check", eb_cmd_check},       {"cache-sim", eb_cmd_cache_sim}};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 /* "run, logits or devices" */

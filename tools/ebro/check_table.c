@@ -1,0 +1,166 @@
+/* check_table.c: the rows of `ebro check`: kept, and printed for people. */
+#include "check_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 100, VARIANT_WIDTH = 20, NAME_WIDTH = 27 };
+
+bool eb_check_add(struct eb_check_report *r, const struct eb_opcheck_result *result) {
+    if (r->n_rows == r->capacity) {
+        size_t more = r->capacity > 0 ? 2 * r->capacity : 64;
+        struct eb_check_row *rows = realloc(r->rows, more * sizeof *rows);
+        if (!rows) return false;
+        r->rows = rows;
+        r->capacity = more;
+    }
+    struct eb_check_row *row = &r->rows[r->n_rows++];
+    *row = (struct eb_check_row){.device = r->n_devices - 1,
+                                 .op = result->op,
+                                 .name = result->name,
+                                 .measure = result->measure,
+                                 .reason = result->reason,
+                                 .verdict = result->verdict,
+                                 .error = result->error,
+                                 .budget = result->budget,
+                                 .seconds = result->seconds,
+                                 .n_runs = result->n_runs,
+                                 .repeatable = result->repeatable};
+    snprintf(row->rung, sizeof row->rung, "%s", result->rung);
+    snprintf(row->variant, sizeof row->variant, "%s", result->variant);
+    snprintf(row->shape, sizeof row->shape, "%s", result->shape);
+    snprintf(row->text, sizeof row->text, "%s", result->text);
+    return true;
+}
+
+void eb_check_free(struct eb_check_report *r) {
+    free(r->rows);
+    r->rows = NULL;
+    r->n_rows = r->capacity = 0;
+}
+
+double eb_check_share(const struct eb_check_row *row) {
+    if (row->error == 0) return 0;
+    return row->budget > 0 ? row->error / row->budget : (double)INFINITY;
+}
+
+/* ---- printing --------------------------------------------------------------------------- */
+
+/* What does not fit ends in "..". */
+static void cut(char *out, size_t width, const char *text) {
+    if (strlen(text) <= width)
+        snprintf(out, width + 1, "%s", text);
+    else
+        snprintf(out, width + 1, "%.*s..", (int)(width - 2), text);
+}
+
+/* `text` behind `indent` blanks, broken between words. */
+static void print_wrapped(const char *text, size_t indent) {
+    size_t column = 0;
+    for (const char *p = text; *p != '\0';) {
+        size_t n = strcspn(p, " ");
+        if (column > indent && column + 1 + n > WIDTH) {
+            putchar('\n');
+            column = 0;
+        }
+        if (column == 0)
+            column = (size_t)printf("%*s", (int)indent, "");
+        else if (column > indent)
+            column += (size_t)printf(" ");
+        column += (size_t)printf("%.*s", (int)n, p);
+        p += n;
+        p += strspn(p, " ");
+    }
+    putchar('\n');
+}
+
+/* What the rows of one op come to. */
+struct line {
+    uint32_t n, n_failed, n_refused;
+    bool repeatable;
+    const struct eb_check_row *worst; /* nearest to its budget; of those that were computed */
+};
+
+static struct line sum_up(const struct eb_check_report *r, size_t first, size_t end, ebro_op op) {
+    struct line l = {.repeatable = true};
+    for (size_t i = first; i < end; i++) {
+        const struct eb_check_row *row = &r->rows[i];
+        if (row->op != op) continue;
+        l.n++;
+        l.n_failed += row->verdict == EB_OPCHECK_FAILED;
+        l.n_refused += row->verdict == EB_OPCHECK_REFUSED;
+        l.repeatable = l.repeatable && row->repeatable;
+        if (row->verdict == EB_OPCHECK_REFUSED) continue;
+        if (!l.worst || eb_check_share(row) > eb_check_share(l.worst)) l.worst = row;
+    }
+    return l;
+}
+
+static void print_line(const struct line *l, ebro_op op, const char *variant) {
+    char short_variant[VARIANT_WIDTH + 1], name[NAME_WIDTH + 1] = "", error[16] = "",
+                                                             budget[16] = "", used[16] = "";
+    cut(short_variant, VARIANT_WIDTH, variant);
+    if (l->worst) {
+        double share = eb_check_share(l->worst);
+        cut(name, NAME_WIDTH, l->worst->name);
+        if (isfinite(l->worst->error))
+            snprintf(error, sizeof error, "%.1e", l->worst->error);
+        else
+            snprintf(error, sizeof error, "no number");
+        if (l->worst->error == 0) snprintf(error, sizeof error, "0");
+        snprintf(budget, sizeof budget, l->worst->budget > 0 ? "%.1e" : "0", l->worst->budget);
+        if (share < 100)
+            snprintf(used, sizeof used, "%.0f%%", 100 * share);
+        else
+            snprintf(used, sizeof used, "-");
+    }
+    const char *verdict = l->n_failed > 0 ? "FAILED" : l->n_refused == l->n ? "refused" : "ok";
+    printf("%-13s %-*s %5u %9s %8s %5s %-7s %s\n", eb_op_name(op), VARIANT_WIDTH, short_variant,
+           l->n, error, budget, used, verdict, name);
+}
+
+static void print_trouble(const struct eb_check_row *row) {
+    char text[1024];
+    bool failed = row->verdict == EB_OPCHECK_FAILED;
+    snprintf(text, sizeof text, "%s %s, \"%s\"%s%s%s: %s",
+             failed ? "FAILED" : "refused:", eb_op_name(row->op), row->name,
+             row->shape[0] ? " (" : "", row->shape, row->shape[0] ? ")" : "", row->text);
+    print_wrapped(text, 2);
+}
+
+void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t end) {
+    if (first == end) return;
+    const struct eb_check_row *head = &r->rows[first];
+    printf("\n%s, %s: %s\n", r->devices[head->device].name,
+           strcmp(head->rung, "best") == 0 ? "all capabilities" : head->rung,
+           r->devices[head->device].description);
+    printf("%-13s %-*s %5s %9s %8s %5s %-7s %s\n", "op", VARIANT_WIDTH, "variant", "cases", "error",
+           "budget", "used", "", "nearest case");
+    for (int op = 0; op < EBRO_N_OPS; op++) {
+        struct line l = sum_up(r, first, end, (ebro_op)op);
+        for (size_t i = first; i < end && l.n > 0; i++) {
+            if (r->rows[i].op != (ebro_op)op) continue;
+            print_line(&l, (ebro_op)op, r->rows[i].variant);
+            break;
+        }
+    }
+    for (size_t i = first; i < end; i++)
+        if (r->rows[i].verdict != EB_OPCHECK_OK) print_trouble(&r->rows[i]);
+}
+
+void eb_check_print_summary(const struct eb_check_report *r) {
+    uint32_t n = r->tally.n_ok + r->tally.n_failed + r->tally.n_refused, n_broken = 0;
+    for (uint32_t i = 0; i < r->n_devices; i++) {
+        if (!r->troubles[i][0]) continue;
+        n_broken++;
+        putchar('\n');
+        print_wrapped(r->troubles[i], 0);
+    }
+    printf("\n%u cases on %u device%s: %u right, %u failed, %u refused; seed %llu\n", n,
+           r->n_devices, r->n_devices == 1 ? "" : "s", r->tally.n_ok, r->tally.n_failed,
+           r->tally.n_refused, (unsigned long long)r->seed);
+    if (r->tally.n_failed > 0 || n_broken > 0)
+        puts("Do not trust what failed. The same inputs again: --seed with the number above.");
+}

@@ -1,0 +1,298 @@
+/* cmd_check.c: `ebro check`: whether the devices of this machine compute right answers. What is
+ * checked, and how, stands in runtime/check. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "check_report.h"
+#include "file_out.h"
+#include "interrupt.h"
+
+static const char usage[] =
+    "usage: ebro check [-dev DEV]... [--full] [--op NAME] [--seed N] [--json FILE]\n"
+    "\n"
+    "Computes every operator on every device (the CPU is one of them) and on every\n"
+    "rung of it, the code that it falls back to without some of its capabilities,\n"
+    "and compares with float64: on ordinary, extreme and adversarial inputs. Each\n"
+    "call is made ten times and must give the same bytes; where a device claims the\n"
+    "same bytes for any batch, that is tried too. Needs no model.\n"
+    "\n"
+    "One line an operator, of the case that came nearest to what is allowed:\n"
+    "  variant  what the backend calls the code that ran\n"
+    "  error    against float64; of what it is a part the JSON says, case by case\n"
+    "  budget   the largest error that is right; the JSON has the reason\n"
+    "  used     error / budget\n"
+    "An operator that a device says it does not support is refused, not failed.\n"
+    "\n"
+    "Exit code 6: something failed. CHECK.md describes the JSON.\n";
+
+struct options {
+    struct eb_options o; /* first: its defaults are set by eb_command_options */
+    struct eb_arg_list devices;
+    bool quick, full;
+    uint64_t seed, n_runs;
+    enum eb_arg_from seed_from, op_from;
+    const char *op, *name, *json;
+};
+
+static const struct eb_arg device_args[] = {
+    {.name = "-dev",
+     .alias = "--device",
+     .env = "EBRO_DEVICE",
+     .meta = "DEV",
+     .kind = EB_ARG_LIST,
+     .offset = offsetof(struct options, devices),
+     .help = "this device alone, see `ebro devices`; may be given\nseveral times; default: all"},
+    {.name = "-t",
+     .alias = "--threads",
+     .env = "EBRO_THREADS",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .offset = offsetof(struct options, o) + offsetof(struct eb_options, n_threads),
+     .max = 256,
+     .help = "threads that the CPU computes with; 0: one for each\ncore (default)"},
+};
+
+static const struct eb_arg check_args[] = {
+    {.name = "--quick",
+     .env = "EBRO_CHECK_QUICK",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct options, quick),
+     .help = "seconds: a part of the cases (default)"},
+    {.name = "--full",
+     .env = "EBRO_CHECK_FULL",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct options, full),
+     .help = "minutes: all cases"},
+    {.name = "--op",
+     .env = "EBRO_CHECK_OP",
+     .meta = "NAME",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct options, op),
+     .from = offsetof(struct options, op_from),
+     .help = "this operator alone"},
+    {.name = "--case",
+     .env = "EBRO_CHECK_CASE",
+     .meta = "NAME",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct options, name),
+     .help = "this case alone, as the table and the JSON name it"},
+    {.name = "-s",
+     .alias = "--seed",
+     .env = "EBRO_SEED",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .max = UINT64_MAX,
+     .offset = offsetof(struct options, seed),
+     .from = offsetof(struct options, seed_from),
+     .help = "of the random inputs; default: a new one, printed"},
+    {.name = "-r",
+     .alias = "--runs",
+     .env = "EBRO_CHECK_RUNS",
+     .meta = "N",
+     .kind = EB_ARG_UINT,
+     .min = 1,
+     .max = 1000,
+     .offset = offsetof(struct options, n_runs),
+     .help = "how often each call is made; default: 10"},
+};
+
+static const struct eb_arg output_args[] = {
+    {.name = "--json",
+     .env = "EBRO_CHECK_JSON",
+     .meta = "FILE",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct options, json),
+     .help = "also write all results to this file; - is stdout, and\nthe table is left out then"},
+};
+
+#define GROUP(title, args) \
+    { title, args, sizeof args / sizeof *args }
+
+/* ---- running ---------------------------------------------------------------------------- */
+
+struct job {
+    struct eb_check_report report;
+    size_t printed; /* rows */
+    bool silent;    /* no table */
+    bool no_memory;
+};
+
+/* The table of a rung, once it is complete. */
+static void print_rung(struct job *j, bool last) {
+    const struct eb_check_report *r = &j->report;
+    size_t n = r->n_rows;
+    if (j->silent || j->printed == n) return;
+    if (!last) {
+        const struct eb_check_row *a = &r->rows[j->printed], *b = &r->rows[n - 1];
+        if (a->device == b->device && strcmp(a->rung, b->rung) == 0) return;
+        n--;
+    }
+    eb_check_print_group(r, j->printed, n);
+    fflush(stdout);
+    j->printed = n;
+}
+
+static bool note(void *user, const struct eb_opcheck_result *result) {
+    struct job *j = user;
+    j->no_memory = !eb_check_add(&j->report, result);
+    if (j->no_memory) return false;
+    print_rung(j, false);
+    return !eb_interrupted;
+}
+
+/* One device; an exit code where the whole check ends. */
+static int check_device(struct job *j, ebro_runtime *rt, const ebro_device_info *info,
+                        const struct options *o, int32_t op) {
+    struct eb_check_report *r = &j->report;
+    const struct eb_opcheck_options options = {.seed = r->seed,
+                                               .full = o->full,
+                                               .op = op,
+                                               .name = o->name,
+                                               .n_runs = (uint32_t)o->n_runs,
+                                               .result = note,
+                                               .user = j};
+    const ebro_device_options settings = {.size = sizeof settings,
+                                          .n_threads = (uint32_t)o->o.n_threads};
+    ebro_error err = {0};
+    r->devices[r->n_devices++] = *info;
+    int32_t st = eb_opcheck_rungs(rt, info->name, &settings, &options, &r->tally, &err);
+    print_rung(j, true);
+    if (j->no_memory) {
+        eb_complain("out of memory while keeping the results");
+        return EB_EXIT_MEMORY;
+    }
+    if (eb_interrupted) return EB_EXIT_INTERRUPTED;
+    if (st == EBRO_OK) return EB_EXIT_OK;
+    /* A device that breaks down is a finding; the others are checked all the same. */
+    snprintf(r->troubles[r->n_devices - 1], sizeof r->troubles[0],
+             "%.31s was not checked to the end: %.900s", info->name, err.text);
+    return EB_EXIT_OK;
+}
+
+/* The devices that are asked for, in the order of `ebro devices`. */
+static int choose_devices(ebro_runtime *rt, const struct options *o, ebro_device_info *list,
+                          uint32_t *n) {
+    ebro_device_info all[EB_CHECK_MAX_DEVICES];
+    ebro_error err = {0};
+    uint32_t count = 0;
+    *n = 0;
+    if (o->devices.n == 0) {
+        if (ebro_device_list(rt, all, EB_CHECK_MAX_DEVICES, &count, &err) != EBRO_OK)
+            return eb_complain_error(&err);
+        for (uint32_t i = 0; i < count && i < EB_CHECK_MAX_DEVICES; i++)
+            if (eb_device_computes(&all[i])) list[(*n)++] = all[i];
+        if (*n > 0) return EB_EXIT_OK;
+        eb_complain("no device can be checked: none of the backend modules finds one");
+        return EB_EXIT_DEVICE;
+    }
+    for (size_t i = 0; i < o->devices.n; i++) {
+        ebro_device *d = NULL;
+        if (*n == EB_CHECK_MAX_DEVICES) break;
+        if (ebro_device_open(rt, o->devices.items[i], &d, &err) != EBRO_OK)
+            return eb_complain_device(&err);
+        ebro_device_get_info(d, &list[(*n)++]);
+        ebro_device_close(&d);
+    }
+    return EB_EXIT_OK;
+}
+
+static bool write_json(FILE *f, const void *user) {
+    return json_dumpf(user, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
+}
+
+static int save_json(const struct job *j, const char *path) {
+    char text[512];
+    int code = EB_EXIT_OK;
+    json_t *json = eb_check_json(&j->report);
+    if (!json) {
+        eb_complain("out of memory, or a device whose name is not UTF-8, while writing %s", path);
+        return EB_EXIT_MEMORY;
+    }
+    if (strcmp(path, "-") == 0) {
+        if (!write_json(stdout, json) || !eb_flush_stdout()) code = EB_EXIT_USAGE;
+    } else if (!eb_file_write(path, write_json, json, text, sizeof text)) {
+        eb_complain("%s", text);
+        code = EB_EXIT_USAGE;
+    }
+    json_decref(json);
+    return code;
+}
+
+/* -1: all; -2: there is no such operator, and it was said. */
+static int32_t find_op(const struct options *o, const struct eb_arg_group *group) {
+    if (!o->op) return -1;
+    for (int op = 0; op < EBRO_N_OPS; op++)
+        if (strcmp(o->op, eb_op_name((ebro_op)op)) == 0) return op;
+    eb_complain("%s: \"%s\" is no operator: `ebro bench ops --help` lists them",
+                eb_args_label(group, "--op", o), o->op);
+    return -2;
+}
+
+static uint64_t new_seed(void) {
+    struct timespec now = {0};
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int check_all(struct job *j, const struct options *o, int32_t op) {
+    ebro_device_info list[EB_CHECK_MAX_DEVICES];
+    ebro_runtime *rt = NULL;
+    ebro_error err = {0};
+    uint32_t n = 0;
+    if (eb_runtime_open(&o->o, &rt, &err) != EBRO_OK) return eb_complain_error(&err);
+    int code = choose_devices(rt, o, list, &n);
+    for (uint32_t i = 0; i < n && code == EB_EXIT_OK; i++)
+        code = check_device(j, rt, &list[i], o, op);
+    ebro_runtime_close(&rt);
+    return code;
+}
+
+/* The exit code that the findings stand for. */
+static int verdict(const struct eb_check_report *r) {
+    for (uint32_t i = 0; i < r->n_devices; i++)
+        if (r->troubles[i][0]) return EB_EXIT_NUMERIC;
+    return r->tally.n_failed > 0 ? EB_EXIT_NUMERIC : EB_EXIT_OK;
+}
+
+int eb_cmd_check(int argc, char **argv) {
+    const struct eb_arg_group groups[] = {GROUP("Device", device_args), GROUP("Check", check_args),
+                                          GROUP("Output", output_args), eb_log_args};
+    struct options o = {.n_runs = 10};
+    int code = eb_command_options("check", usage, groups, sizeof groups / sizeof *groups, argc,
+                                  argv, &o.o);
+    if (code >= 0) return code;
+    if (o.quick && o.full) {
+        eb_complain("check: --quick or --full, not both");
+        return EB_EXIT_USAGE;
+    }
+    int32_t op = find_op(&o, &groups[1]);
+    if (op == -2) return EB_EXIT_USAGE;
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) {
+        eb_complain("out of memory");
+        return EB_EXIT_MEMORY;
+    }
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc))
+        strftime(j->report.date, sizeof j->report.date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    j->report.seed = o.seed_from != EB_FROM_DEFAULT ? o.seed : new_seed();
+    j->report.full = o.full;
+    j->silent = o.json && strcmp(o.json, "-") == 0;
+    eb_interrupt_catch(true);
+    code = check_all(j, &o, op);
+    if (code == EB_EXIT_OK && j->report.n_rows == 0 && verdict(&j->report) == EB_EXIT_OK) {
+        eb_complain("check: no case of that name%s", o.full ? "" : " in a quick check (--full)");
+        code = EB_EXIT_USAGE;
+    } else if (code == EB_EXIT_OK) {
+        if (!j->silent) eb_check_print_summary(&j->report);
+        if (!eb_flush_stdout()) code = EB_EXIT_USAGE;
+        if (code == EB_EXIT_OK && o.json) code = save_json(j, o.json);
+        if (code == EB_EXIT_OK) code = verdict(&j->report);
+    }
+    eb_check_free(&j->report);
+    free(j);
+    return code;
+}
