@@ -9,8 +9,10 @@
 struct eb_weights; /* belongs to whoever loaded it; immutable after eb_weights_load */
 
 /* Places every tensor that the plan uses: imported without a copy where the device shares host
- * memory and the tensor is aligned, else uploaded. Also uploads the expert tables. progress may be
- * NULL. */
+ * memory and the tensor is aligned, else uploaded. A matrix that is larger than an allocation of
+ * the device is cut between rows, into parts that have one each; NOMEM_DEVICE, naming the tensor,
+ * for one that must be whole (experts, the router, kv_b, vectors). Also uploads the expert tables.
+ * progress may be NULL. */
 int32_t eb_weights_load(const struct ebro_model *m, struct eb_stream *s,
                         const struct eb_progress *progress, struct eb_weights **out,
                         ebro_error *err);
@@ -23,8 +25,13 @@ void eb_weights_bytes(const struct ebro_model *m, const struct ebro_device *d, u
                       uint64_t *copied);
 void eb_weights_free(struct eb_weights **w);
 
-/* Views for op arguments. A NULL tensor gives an absent one (mem NULL). */
+/* Views for op arguments. A NULL tensor gives an absent one (mem NULL). Of a matrix in several
+ * parts eb_weight gives the first part's memory with all rows, which no op takes. */
 ebro_weight eb_weight(const struct eb_weights *w, const struct eb_matrix *m);
+/* The rows of a matrix from `first` on, as far as they lie in one memory; *next is the row after
+ * them. All of it is for (first = 0; first < m->rows; first = next). */
+ebro_weight eb_weight_part(const struct eb_weights *w, const struct eb_matrix *m, uint32_t first,
+                           uint32_t *next);
 ebro_vec eb_vec(const struct eb_weights *w, const struct eb_tensor *t);
 /* Rows [first, first + n) of a matrix that is not MXFP4, starting at column 0. */
 ebro_weight eb_weight_rows(const struct eb_weights *w, const struct eb_matrix *m, uint32_t first,

@@ -8,10 +8,13 @@ enum { MIXER = -1, FFN = -2 };
 struct slot {
     size_t offset; /* in struct eb_layer */
     int32_t part;  /* ebro_part, or one of the above */
+    bool whole;    /* an op wants all of it in one memory; always so for vectors */
 };
 
 #define SLOT(field, part) \
-    { offsetof(struct eb_layer, field), part }
+    { offsetof(struct eb_layer, field), part, false }
+#define WHOLE(field, part) \
+    { offsetof(struct eb_layer, field), part, true }
 static const struct slot layer_vectors[] = {
     SLOT(input_norm, EBRO_PART_NORMS),
     SLOT(post_norm, EBRO_PART_NORMS),
@@ -45,15 +48,16 @@ static const struct slot layer_matrices[] = {
     SLOT(q_a, MIXER),
     SLOT(q_b, MIXER),
     SLOT(kv_a, MIXER),
-    SLOT(kv_b, MIXER),
+    WHOLE(kv_b, MIXER),
     SLOT(gate_proj, FFN),
     SLOT(up_proj, FFN),
     SLOT(down_proj, FFN),
-    SLOT(router, EBRO_PART_ROUTER),
+    WHOLE(router, EBRO_PART_ROUTER),
     SLOT(latent_down, EBRO_PART_LATENT),
     SLOT(latent_up, EBRO_PART_LATENT),
 };
 #undef SLOT
+#undef WHOLE
 
 struct walk {
     int32_t (*each)(void *user, const struct eb_plan_entry *entry, ebro_error *err);
@@ -68,8 +72,8 @@ static int32_t resolve(int32_t part, const struct eb_layer *y) {
 }
 
 static int32_t visit(const struct walk *w, const struct eb_tensor *t, uint64_t params, int32_t part,
-                     ebro_error *err) {
-    const struct eb_plan_entry entry = {t, params, part, w->layer};
+                     bool by_rows, ebro_error *err) {
+    const struct eb_plan_entry entry = {t, params, part, w->layer, by_rows};
     return t == NULL ? EBRO_OK : w->each(w->user, &entry, err);
 }
 
@@ -77,13 +81,13 @@ static int32_t visit_vector(const struct walk *w, const struct eb_tensor *t, int
                             ebro_error *err) {
     uint64_t n = 1;
     for (uint32_t d = 0; t != NULL && d < t->n_dims; d++) n *= t->shape[d];
-    return visit(w, t, n, part, err);
+    return visit(w, t, n, part, false, err);
 }
 
 static int32_t visit_matrix(const struct walk *w, const struct eb_matrix *m, int32_t part,
-                            ebro_error *err) {
-    int32_t st = visit(w, m->w, (uint64_t)m->rows * m->cols, part, err);
-    return st == EBRO_OK ? visit(w, m->scale, 0, part, err) : st;
+                            bool by_rows, ebro_error *err) {
+    int32_t st = visit(w, m->w, (uint64_t)m->rows * m->cols, part, by_rows, err);
+    return st == EBRO_OK ? visit(w, m->scale, 0, part, by_rows, err) : st;
 }
 
 static int32_t visit_layer(const struct walk *w, const struct ebro_model *m,
@@ -98,11 +102,11 @@ static int32_t visit_layer(const struct walk *w, const struct ebro_model *m,
     for (size_t i = 0; i < sizeof layer_matrices / sizeof *layer_matrices && st == EBRO_OK; i++) {
         const struct slot *s = &layer_matrices[i];
         st = visit_matrix(w, (const struct eb_matrix *)(const void *)(base + s->offset),
-                          resolve(s->part, y), err);
+                          resolve(s->part, y), !s->whole, err);
     }
     for (int i = 0; i < 3 && y->is_moe; i++)
         for (uint32_t e = 0; e < m->config.n_experts && st == EBRO_OK; e++)
-            st = visit_matrix(w, &y->experts[i][e], EBRO_PART_EXPERTS, err);
+            st = visit_matrix(w, &y->experts[i][e], EBRO_PART_EXPERTS, false, err);
     return st;
 }
 
@@ -111,7 +115,7 @@ int32_t eb_plan_each_part(const struct ebro_model *m,
                                           ebro_error *err),
                           void *user, ebro_error *err) {
     struct walk w = {each, user, -1};
-    int32_t st = visit_matrix(&w, &m->embed, EBRO_PART_EMBEDDING, err);
+    int32_t st = visit_matrix(&w, &m->embed, EBRO_PART_EMBEDDING, true, err);
     for (uint32_t l = 0; l < m->config.n_layers && st == EBRO_OK; l++) {
         w.layer = (int32_t)l;
         st = visit_layer(&w, m, &m->layers[l], err);
@@ -120,7 +124,7 @@ int32_t eb_plan_each_part(const struct ebro_model *m,
     if (st == EBRO_OK) st = visit_vector(&w, m->output_res.norm, EBRO_PART_NORMS, err);
     if (st == EBRO_OK) st = visit_vector(&w, m->output_res.proj, EBRO_PART_NORMS, err);
     if (st == EBRO_OK) st = visit_vector(&w, m->final_norm, EBRO_PART_NORMS, err);
-    return st == EBRO_OK ? visit_matrix(&w, &m->lm_head, EBRO_PART_HEAD, err) : st;
+    return st == EBRO_OK ? visit_matrix(&w, &m->lm_head, EBRO_PART_HEAD, true, err) : st;
 }
 
 struct plain {

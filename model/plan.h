@@ -16,6 +16,7 @@ struct eb_plan_entry {
     uint64_t n_params; /* weights that it holds; 0: it scales another tensor's codes */
     int32_t part;      /* ebro_part */
     int32_t layer;     /* -1: of no layer */
+    bool by_rows;      /* a matrix whose rows may lie apart: it is multiplied or looked up alone */
 };
 
 /* The same walk, with the parts. */

@@ -11,7 +11,9 @@ int32_t vk_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) {
                                        .n_rows = a->n_rows,
                                        .lanes = split.lanes,
                                        .n_chunks = split.n_chunks,
-                                       .wide = vk_mat_wide(&table) && vk_mat_wide(&a->out)};
+                                       .wide = vk_mat_wide(&table) && vk_mat_wide(&a->out),
+                                       .first_id = a->first_id,
+                                       .keep = a->keep != 0};
     struct vk_launch l = {.kernel = VK_embed,
                           .threads = split.threads,
                           .args = &args,

@@ -205,9 +205,21 @@ int32_t eb_experts_force(struct ebro_engine *e, const struct eb_step *step, uint
 int32_t eb_experts_keep(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
                         ebro_error *err);
 
-/* One linear call with a single weight. */
-int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x, ebro_weight w,
-                          ebro_mat out, bool accumulate, ebro_error *err);
+/* products.c: products of weights that share x, in as few linear calls as hold them. A weight that
+ * lies in several memories is one item for each. On the caller's stack: begin, add each, end. */
+struct eb_products {
+    struct ebro_engine *engine;
+    ebro_linear_args args;
+};
+struct eb_products eb_products_begin(struct ebro_engine *e, uint32_t n_rows, ebro_mat x);
+/* out (+= when accumulate) = x m^T; may run what was added before. */
+int32_t eb_products_add(struct eb_products *p, const struct eb_matrix *m, ebro_mat out,
+                        bool accumulate, ebro_error *err);
+int32_t eb_products_end(struct eb_products *p, ebro_error *err);
+/* All three for a single weight. */
+int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x,
+                          const struct eb_matrix *m, ebro_mat out, bool accumulate,
+                          ebro_error *err);
 int32_t eb_forward_norm(struct ebro_engine *e, uint32_t n_rows, uint32_t n_cols, ebro_mat x,
                         const struct eb_tensor *weight, float eps, ebro_mat out, ebro_error *err);
 /* The mat that starts at row `first`. */

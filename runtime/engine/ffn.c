@@ -10,15 +10,10 @@ static int32_t forward_dense(struct ebro_engine *e, uint32_t n, const struct eb_
     /* Widths differ between dense and shared FFNs: rows are packed to this one's. */
     ebro_mat gate = w->ffn_gate, up = w->ffn_up;
     gate.stride = up.stride = y->gate_proj.rows;
-    ebro_linear_args a = {.size = sizeof a,
-                          .x = w->normed,
-                          .n_rows = n,
-                          .n_items = 2,
-                          .n_batch = 1,
-                          .scratch = w->linear_scratch};
-    a.items[0] = (ebro_linear_item){.w = eb_weight(e->weights, &y->gate_proj), .out = gate};
-    a.items[1] = (ebro_linear_item){.w = eb_weight(e->weights, &y->up_proj), .out = up};
-    int32_t st = eb_op_linear(&e->stream, &a, err);
+    struct eb_products p = eb_products_begin(e, n, w->normed);
+    int32_t st = eb_products_add(&p, &y->gate_proj, gate, false, err);
+    if (st == EBRO_OK) st = eb_products_add(&p, &y->up_proj, up, false, err);
+    if (st == EBRO_OK) st = eb_products_end(&p, err);
     if (st != EBRO_OK) return st;
     ebro_act_mul_args act = {.size = sizeof act,
                              .gate = gate,
@@ -31,7 +26,7 @@ static int32_t forward_dense(struct ebro_engine *e, uint32_t n, const struct eb_
                              .beta = c->situ_beta,
                              .beta2 = c->situ_linear_beta};
     if ((st = eb_op_act_mul(&e->stream, &act, err)) != EBRO_OK) return st;
-    return eb_forward_linear(e, n, up, eb_weight(e->weights, &y->down_proj), out, true, err);
+    return eb_forward_linear(e, n, up, &y->down_proj, out, true, err);
 }
 
 static int32_t route(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,
@@ -94,8 +89,7 @@ static int32_t forward_latent(struct ebro_engine *e, uint32_t n, uint32_t layer,
     const struct eb_config *c = &e->model->config;
     const struct eb_layer *y = &e->model->layers[layer];
     struct eb_workspace *w = &e->work;
-    int32_t st = eb_forward_linear(e, n, w->normed, eb_weight(e->weights, &y->latent_down),
-                                   w->latent_in, false, err);
+    int32_t st = eb_forward_linear(e, n, w->normed, &y->latent_down, w->latent_in, false, err);
     if (st != EBRO_OK) return st;
     ebro_span sum = {w->latent_sum.mem, w->latent_sum.offset};
     st = eb_fill(&e->stream, sum, 0, (uint64_t)n * c->latent_size * sizeof(float), err);
@@ -106,8 +100,7 @@ static int32_t forward_latent(struct ebro_engine *e, uint32_t n, uint32_t layer,
                              w->latent_sum, err);
         if (st != EBRO_OK) return st;
     }
-    return eb_forward_linear(e, n, w->latent_sum, eb_weight(e->weights, &y->latent_up), out, true,
-                             err);
+    return eb_forward_linear(e, n, w->latent_sum, &y->latent_up, out, true, err);
 }
 
 int32_t eb_forward_ffn(struct ebro_engine *e, const struct eb_step *step, uint32_t layer,

@@ -8,18 +8,6 @@ ebro_mat eb_mat_from(ebro_mat m, uint32_t first) {
     return m;
 }
 
-int32_t eb_forward_linear(struct ebro_engine *e, uint32_t n_rows, ebro_mat x, ebro_weight w,
-                          ebro_mat out, bool accumulate, ebro_error *err) {
-    ebro_linear_args a = {.size = sizeof a,
-                          .x = x,
-                          .n_rows = n_rows,
-                          .n_items = 1,
-                          .n_batch = 1,
-                          .scratch = e->work.linear_scratch};
-    a.items[0] = (ebro_linear_item){.w = w, .out = out, .accumulate = accumulate};
-    return eb_op_linear(&e->stream, &a, err);
-}
-
 int32_t eb_forward_norm(struct ebro_engine *e, uint32_t n_rows, uint32_t n_cols, ebro_mat x,
                         const struct eb_tensor *weight, float eps, ebro_mat out, ebro_error *err) {
     ebro_rms_norm_args a = {.size = sizeof a,
@@ -100,8 +88,7 @@ static int32_t forward_head(struct ebro_engine *e, const struct eb_head *head,
     st = eb_forward_norm(e, head->n, m->config.hidden_size, read, m->final_norm,
                          m->config.rms_norm_eps, e->work.normed, err);
     if (st != EBRO_OK) return st;
-    return eb_forward_linear(e, head->n, e->work.normed, eb_weight(e->weights, &m->lm_head),
-                             head->out, false, err);
+    return eb_forward_linear(e, head->n, e->work.normed, &m->lm_head, head->out, false, err);
 }
 
 /* Before layer i. A step of decoding rows changes states in place, so only its start can be
@@ -118,15 +105,28 @@ int32_t eb_forward_begin(const struct ebro_engine *e, const struct eb_step *step
     return tell_progress(e, step, 0, err);
 }
 
+/* A table that lies in several memories is looked up in each: the first gives zeros for the ids
+ * that it does not hold, the others leave those rows as they are. */
+static int32_t embed(struct ebro_engine *e, uint32_t n_rows, ebro_error *err) {
+    const struct eb_matrix *table = &e->model->embed;
+    int32_t st = EBRO_OK;
+    for (uint32_t first = 0, next; st == EBRO_OK && first < table->rows; first = next) {
+        ebro_embed_args a = {.size = sizeof a,
+                             .ids = e->step.ids,
+                             .n_rows = n_rows,
+                             .table = eb_weight_part(e->weights, table, first, &next),
+                             .out = e->work.residual[0],
+                             .first_id = first,
+                             .keep = first > 0};
+        st = eb_op_embed(&e->stream, &a, err);
+    }
+    return st;
+}
+
 int32_t eb_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
     const struct ebro_model *m = e->model;
     struct residual r = {0};
-    ebro_embed_args embed = {.size = sizeof embed,
-                             .ids = e->step.ids,
-                             .n_rows = step->n_rows,
-                             .table = eb_weight(e->weights, &m->embed),
-                             .out = e->work.residual[0]};
-    int32_t st = eb_op_embed(&e->stream, &embed, err);
+    int32_t st = embed(e, step->n_rows, err);
     if (st != EBRO_OK) return st;
     uint32_t n_kda = 0, n_mla = 0;
     for (uint32_t i = 0; i < m->config.n_layers; i++) {

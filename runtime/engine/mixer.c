@@ -8,18 +8,16 @@
 static int32_t project_low_rank(struct ebro_engine *e, uint32_t n, const struct eb_layer *y,
                                 ebro_error *err) {
     struct eb_workspace *w = &e->work;
-    int32_t st =
-        eb_forward_linear(e, n, w->f_a, eb_weight(e->weights, &y->f_b), w->g_raw, false, err);
+    int32_t st = eb_forward_linear(e, n, w->f_a, &y->f_b, w->g_raw, false, err);
     if (st != EBRO_OK || y->g_b.w == NULL) return st;
-    return eb_forward_linear(e, n, w->gate_a, eb_weight(e->weights, &y->g_b), w->gate, false, err);
+    return eb_forward_linear(e, n, w->gate_a, &y->g_b, w->gate, false, err);
 }
 
 /* Every product of a KDA layer that reads the layer's input, in one call. */
 static int32_t project_kda(struct ebro_engine *e, uint32_t n, const struct eb_layer *y,
                            ebro_error *err) {
     struct eb_workspace *w = &e->work;
-    ebro_linear_args a = {
-        .size = sizeof a, .x = w->normed, .n_rows = n, .n_batch = 1, .scratch = w->linear_scratch};
+    struct eb_products p = eb_products_begin(e, n, w->normed);
     bool full_rank = y->g_proj.w != NULL;
     const struct {
         const struct eb_matrix *m;
@@ -30,13 +28,13 @@ static int32_t project_kda(struct ebro_engine *e, uint32_t n, const struct eb_la
                  {&y->f_a, w->f_a},
                  {&y->b_proj, w->beta_raw},
                  {full_rank ? &y->g_proj : &y->g_a, full_rank ? w->gate : w->gate_a}};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    int32_t st = EBRO_OK;
+    for (size_t i = 0; st == EBRO_OK && i < sizeof parts / sizeof parts[0]; i++) {
         ebro_mat out = parts[i].out;
         out.stride = parts[i].m->rows;
-        a.items[a.n_items++] =
-            (ebro_linear_item){.w = eb_weight(e->weights, parts[i].m), .out = out};
+        st = eb_products_add(&p, parts[i].m, out, false, err);
     }
-    int32_t st = eb_op_linear(&e->stream, &a, err);
+    if (st == EBRO_OK) st = eb_products_end(&p, err);
     return st == EBRO_OK ? project_low_rank(e, n, y, err) : st;
 }
 
@@ -162,8 +160,7 @@ int32_t eb_forward_kda(struct ebro_engine *e, const struct eb_step *step, uint32
                                                 : kda_chunked(e, r, y, window, state, err);
     }
     if (st != EBRO_OK) return st;
-    return eb_forward_linear(e, n, e->work.kda_out, eb_weight(e->weights, &y->o_proj), out,
-                             accumulate, err);
+    return eb_forward_linear(e, n, e->work.kda_out, &y->o_proj, out, accumulate, err);
 }
 
 /* q (full or through its latent), the new cache rows, and the output gate's input. */
@@ -172,25 +169,18 @@ static int32_t project_mla(struct ebro_engine *e, uint32_t n, const struct eb_la
     const struct eb_config *c = &e->model->config;
     struct eb_workspace *w = &e->work;
     bool q_latent = y->q_a.w != NULL;
-    ebro_linear_args a = {.size = sizeof a,
-                          .x = w->normed,
-                          .n_rows = n,
-                          .n_items = 2,
-                          .n_batch = 1,
-                          .scratch = w->linear_scratch};
-    a.items[0] = (ebro_linear_item){.w = eb_weight(e->weights, q_latent ? &y->q_a : &y->q_proj),
-                                    .out = q_latent ? w->q_a : w->q};
-    a.items[1] = (ebro_linear_item){.w = eb_weight(e->weights, &y->kv_a), .out = w->kv};
-    if (y->g_proj.w != NULL) {
-        a.items[a.n_items++] =
-            (ebro_linear_item){.w = eb_weight(e->weights, &y->g_proj), .out = w->mla_gate};
-    }
-    int32_t st = eb_op_linear(&e->stream, &a, err);
+    struct eb_products p = eb_products_begin(e, n, w->normed);
+    int32_t st =
+        eb_products_add(&p, q_latent ? &y->q_a : &y->q_proj, q_latent ? w->q_a : w->q, false, err);
+    if (st == EBRO_OK) st = eb_products_add(&p, &y->kv_a, w->kv, false, err);
+    if (st == EBRO_OK && y->g_proj.w != NULL)
+        st = eb_products_add(&p, &y->g_proj, w->mla_gate, false, err);
+    if (st == EBRO_OK) st = eb_products_end(&p, err);
     if (st != EBRO_OK || !q_latent) return st;
     st =
         eb_forward_norm(e, n, c->q_lora_rank, w->q_a, y->q_a_norm, c->latent_norm_eps, w->q_a, err);
     if (st != EBRO_OK) return st;
-    return eb_forward_linear(e, n, w->q_a, eb_weight(e->weights, &y->q_b), w->q, false, err);
+    return eb_forward_linear(e, n, w->q_a, &y->q_b, w->q, false, err);
 }
 
 static int32_t append_rows(struct ebro_engine *e, const struct eb_range *r,
@@ -349,6 +339,5 @@ int32_t eb_forward_mla(struct ebro_engine *e, const struct eb_step *step, uint32
                                   .kind = EBRO_ACT_SIGMOID};
         if ((st = eb_op_act_mul(&e->stream, &gate, err)) != EBRO_OK) return st;
     }
-    return eb_forward_linear(e, n, w->mla_out, eb_weight(e->weights, &y->o_proj), out, accumulate,
-                             err);
+    return eb_forward_linear(e, n, w->mla_out, &y->o_proj, out, accumulate, err);
 }

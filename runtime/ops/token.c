@@ -9,6 +9,10 @@ int32_t eb_op_embed(struct eb_stream *s, const ebro_embed_args *a, ebro_error *e
     EB_TRY(eb_check_array(&c, "ids", a->ids, a->n_rows, 4));
     EB_TRY(eb_check_weight(&c, "table", &a->table, EB_FLOATS, 1, 0));
     EB_REQUIRE(&c, a->table.transposed == 0, "transposed = %" PRId32, a->table.transposed);
+    /* Ids are i32. */
+    EB_REQUIRE(&c, a->first_id <= INT32_MAX, "first_id = %" PRIu32, a->first_id);
+    EB_REQUIRE(&c, a->table.rows <= 0x80000000u - a->first_id,
+               "first_id = %" PRIu32 ", table.rows = %" PRIu32, a->first_id, a->table.rows);
     EB_TRY(eb_check_mat(&c, "out", &a->out, a->n_rows, a->table.cols, EB_ONLY_F32));
     if (a->n_rows == 0) return EBRO_OK;
     return EB_DISPATCH(&c, embed, a);

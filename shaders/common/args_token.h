@@ -11,6 +11,7 @@ struct eb_embed_args {
     eb_u32 n_rows;
     eb_u32 lanes, n_chunks; /* rows.glsl */
     eb_u32 wide;            /* not 0: rows of both start at multiples of four elements */
+    eb_u32 first_id, keep;  /* as ebro_embed_args */
 };
 
 #endif

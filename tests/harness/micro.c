@@ -1,6 +1,7 @@
 /* micro.c: the writer of micro.h. */
 #include "tests/harness/micro.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,19 @@ static void add_floats(struct writer *w, const char *name, const char *shape, in
     }
 }
 
+static uint32_t vocab_of(const struct micro_spec *s) {
+    return s->vocab > 0 ? s->vocab : MICRO_VOCAB;
+}
+
+/* The special tokens follow them. */
+static uint32_t ranks_of(const struct micro_spec *s) {
+    return vocab_of(s) - (MICRO_VOCAB - MICRO_RANKS);
+}
+
+static uint32_t experts_of(const struct micro_spec *s) {
+    return s->experts > 0 ? s->experts : MICRO_EXPERTS;
+}
+
 /* mean + deviation * normal, as one vector of the given shape text. */
 static void random_tensor(struct writer *w, const char *name, const char *shape, int32_t dtype,
                           size_t n, float mean, float deviation) {
@@ -114,6 +128,20 @@ static void packed(struct writer *w, const char *name, size_t rows, size_t cols)
     int exponent = (int)lround(-log2(2.9 * sqrt((double)cols)));
     for (size_t i = 0; i < rows * cols / 32 && scales != NULL; i++)
         scales[i] = (uint8_t)(127 + exponent - (int)(test_u64(&w->rng) % 2));
+}
+
+/* One row a token: MICRO_VOCAB of them random, zeros behind. */
+static void token_rows(struct writer *w, const char *name, float deviation) {
+    const size_t n = (size_t)vocab_of(w->spec) * MICRO_HIDDEN;
+    char full[160], shape[48];
+    NAME(full, "%s%s.weight", w->prefix, name);
+    NAME(shape, "[%" PRIu32 ",%d]", vocab_of(w->spec), MICRO_HIDDEN);
+    float *v = calloc(n, sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < (size_t)MICRO_VOCAB * MICRO_HIDDEN && i < n; i++)
+        v[i] = deviation * test_normal(&w->rng);
+    add_floats(w, full, shape, w->spec->dtype, v, n);
+    free(v);
 }
 
 /* [rows][cols] with deviation 1 / sqrt(cols). */
@@ -228,9 +256,9 @@ static void moe_ffn(struct writer *w, uint32_t l) {
     const bool latent = w->spec->ffn == MICRO_LATENT;
     const size_t width = latent ? MICRO_LATENT_WIDTH : MICRO_HIDDEN;
     NAME(name, "model.layers.%u.block_sparse_moe.gate", l);
-    plain(w, name, MICRO_EXPERTS, MICRO_HIDDEN);
+    plain(w, name, experts_of(w->spec), MICRO_HIDDEN);
     NAME(name, "model.layers.%u.block_sparse_moe.gate.e_score_correction_bias", l);
-    vector(w, name, w->spec->small_dtype, MICRO_EXPERTS, 0.0f, 0.05f);
+    vector(w, name, w->spec->small_dtype, experts_of(w->spec), 0.0f, 0.05f);
     if (latent) {
         NAME(name, "model.layers.%u.block_sparse_moe.routed_expert_down_proj", l);
         matrix(w, name, width, MICRO_HIDDEN);
@@ -239,7 +267,7 @@ static void moe_ffn(struct writer *w, uint32_t l) {
         NAME(name, "model.layers.%u.block_sparse_moe.routed_expert_up_proj", l);
         matrix(w, name, MICRO_HIDDEN, width);
     }
-    for (uint32_t e = 0; e < MICRO_EXPERTS; e++)
+    for (uint32_t e = 0; e < experts_of(w->spec); e++)
         for (int i = 1; i <= 3; i++) {
             size_t rows = i == 2 ? width : MICRO_MOE_INNER, cols = i == 2 ? MICRO_MOE_INNER : width;
             NAME(name, "model.layers.%u.block_sparse_moe.experts.%u.w%d", l, e, i);
@@ -289,14 +317,11 @@ static void layer(struct writer *w, uint32_t l) {
 }
 
 static void all_tensors(struct writer *w) {
-    char name[160];
-    NAME(name, "%smodel.embed_tokens.weight", w->prefix);
-    random_tensor(w, name, "[272,64]", w->spec->dtype, MICRO_VOCAB * MICRO_HIDDEN, 0.0f,
-                  w->spec->tied ? 0.125f : 1.0f);
+    token_rows(w, "model.embed_tokens", w->spec->tied ? 0.125f : 1.0f);
     for (uint32_t l = 0; l < strlen(pattern_of(w->spec)); l++) layer(w, l);
     if (w->spec->attn_res_block > 0) residual_pair(w, "model.output_attn_res");
     norm(w, "model.norm.weight", MICRO_HIDDEN);
-    if (!w->spec->tied) plain(w, "lm_head", MICRO_VOCAB, MICRO_HIDDEN);
+    if (!w->spec->tied) token_rows(w, "lm_head", 1.0f / sqrtf(MICRO_HIDDEN));
     if (w->spec->extra != NULL) {
         const float v[2] = {1.0f, 2.0f};
         add_floats(w, w->spec->extra, "[2]", EBRO_F32, v, 2);
@@ -323,7 +348,7 @@ static void print_layers(struct buffer *b, const char *key, const char *pattern,
 /* The text model's keys, without the braces. */
 static void print_text_config(struct buffer *b, const struct micro_spec *s) {
     const char *pattern = pattern_of(s);
-    print(b, "\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":%d,", MICRO_VOCAB,
+    print(b, "\"vocab_size\":%" PRIu32 ",\"hidden_size\":%d,\"intermediate_size\":%d,", vocab_of(s),
           MICRO_HIDDEN, MICRO_INNER);
     print(b, "\"num_hidden_layers\":%zu,\"rms_norm_eps\":1e-05,\"model_max_length\":8192,",
           strlen(pattern));
@@ -354,8 +379,9 @@ static void print_text_config(struct buffer *b, const struct micro_spec *s) {
           boolean(s->full_rank_gate), MICRO_KDA_HEADS, MICRO_KDA_DIM);
     print(b, "\"short_conv_kernel_size\":4},");
     if (s->ffn != MICRO_DENSE) {
-        print(b, "\"num_experts\":%d,\"num_experts_per_token\":%d,\"num_shared_experts\":%d,",
-              MICRO_EXPERTS, MICRO_TOP_K, s->no_shared ? 0 : 1);
+        print(b,
+              "\"num_experts\":%" PRIu32 ",\"num_experts_per_token\":%d,\"num_shared_experts\":%d,",
+              experts_of(s), MICRO_TOP_K, s->no_shared ? 0 : 1);
         print(b, "\"moe_intermediate_size\":%d,\"routed_scaling_factor\":1.5,", MICRO_MOE_INNER);
         print(b, "\"moe_renormalize\":%s,\"moe_router_activation_func\":\"sigmoid\",",
               boolean(!s->no_renormalise));
@@ -372,8 +398,8 @@ static void print_text_config(struct buffer *b, const struct micro_spec *s) {
               "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
               "\"mxfp4-pack-quantized\",\"config_groups\":{\"group_0\":{\"format\":"
               "\"mxfp4-pack-quantized\",\"weights\":{\"group_size\":32,\"num_bits\":4}}}},");
-    print(b, "\"bos_token_id\":256,\"eos_token_id\":257,\"tie_word_embeddings\":%s",
-          boolean(s->tied));
+    print(b, "\"bos_token_id\":%" PRIu32 ",\"eos_token_id\":%" PRIu32 ",\"tie_word_embeddings\":%s",
+          ranks_of(s), ranks_of(s) + 1, boolean(s->tied));
 }
 
 static void print_config(struct buffer *b, const struct micro_spec *s) {
@@ -388,18 +414,22 @@ static const char *const specials[] = {
     "[BOS]",      "[EOS]",    "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>",
     "<|im_end|>", "<|open|>", "<|close|>",     "<|sep|>",     "<|end_of_msg|>"};
 
-static void print_tokenizer_config(struct buffer *b) {
+static void print_tokenizer_config(struct buffer *b, const struct micro_spec *s) {
     print(b, "{\"added_tokens_decoder\":{");
     for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)
         print(b, "%s\"%zu\":{\"content\":\"%s\",\"special\":true}", i > 0 ? "," : "",
-              MICRO_RANKS + i, specials[i]);
+              ranks_of(s) + i, specials[i]);
     print(b, "}}");
 }
 
-static void print_vocabulary(struct buffer *b) {
+/* Every byte, then sequences of three. */
+static void print_vocabulary(struct buffer *b, const struct micro_spec *s) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (int c = 0; c < MICRO_RANKS; c++)
         print(b, "%c%c== %d\n", digits[c >> 2], digits[(c & 3) << 4], c);
+    for (uint32_t r = MICRO_RANKS; r < ranks_of(s); r++)
+        print(b, "%c%c%c%c %" PRIu32 "\n", digits[r >> 18 & 63], digits[r >> 12 & 63],
+              digits[r >> 6 & 63], digits[r & 63], r);
 }
 
 /* ---- files ------------------------------------------------------------------------------ */
@@ -454,11 +484,12 @@ struct micro_files micro_make(const struct micro_spec *spec) {
     assert_true(w.n_shards <= MAX_SHARDS);
     print_config(&b, spec);
     add_file(&f, "config.json", &b);
-    print(&b, "{\"eos_token_id\":[257,%d]}", spec->family == MICRO_K3 ? 266 : 262);
+    print(&b, "{\"eos_token_id\":[%" PRIu32 ",%" PRIu32 "]}", ranks_of(spec) + 1,
+          ranks_of(spec) + (spec->family == MICRO_K3 ? 10 : 6));
     add_file(&f, "generation_config.json", &b);
-    print_tokenizer_config(&b);
+    print_tokenizer_config(&b, spec);
     add_file(&f, "tokenizer_config.json", &b);
-    print_vocabulary(&b);
+    print_vocabulary(&b, spec);
     add_file(&f, "tiktoken.model", &b);
     all_tensors(&w);
     add_weights(&f, &w);

@@ -58,8 +58,10 @@ struct micro_spec {
     int32_t small_dtype;  /* of convolutions, A_log, dt_bias, o_norm, score bias */
     bool mxfp4;           /* routed experts packed */
     bool mxfp4_attention; /* q, k, v, o and the low-rank parts of KDA and MLA packed */
-    bool mxfp4_all;  /* every matrix packed that may be; test_reference_logits cannot read these */
-    bool conv_rank2; /* [C, 4] instead of [C, 1, 4] */
+    bool mxfp4_all;   /* every matrix packed that may be; test_reference_logits cannot read these */
+    bool conv_rank2;  /* [C, 4] instead of [C, 1, 4] */
+    uint32_t vocab;   /* 0: MICRO_VOCAB; more rows than that are zeros; float types only */
+    uint32_t experts; /* 0: MICRO_EXPERTS */
     enum micro_a_log a_log;
     /* The files. */
     uint32_t n_shards; /* 0: model.safetensors, else as many shards and an index */

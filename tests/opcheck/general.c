@@ -284,6 +284,38 @@ static void embed(void **state) {
     }
 }
 
+/* A table in parts, each in a memory of its own; an id that none of them holds is zeros by the
+ * first, and no other part touches a row that is not its own. */
+static void embed_in_parts(void **state) {
+    (void)state;
+    const uint32_t hidden = 76, ends[] = {17, 49, 50};
+    const int32_t ids[] = {16, 17, 49, 50, -1, 0, 48, INT32_MAX, INT32_MIN, 17};
+    const uint32_t n = sizeof ids / sizeof ids[0];
+    for (int i = 0; i < 3; i++) {
+        struct rig_mat out = rig_mat(n, hidden, 4);
+        double *want = rig_host((uint64_t)n * hidden, sizeof *want);
+        for (uint32_t p = 0, first = 0; p < 3; first = ends[p++]) {
+            struct rig_weight w = rig_weight(dtypes[i], ends[p] - first, hidden, 4);
+            ebro_embed_args a = {.size = sizeof a,
+                                 .ids = rig_data(ids, sizeof ids).span,
+                                 .n_rows = n,
+                                 .table = w.w,
+                                 .out = out.m,
+                                 .first_id = first,
+                                 .keep = p > 0};
+            test_ok(eb_op_embed(&rig.s, &a, &rig.err), &rig.err);
+            rig_sync();
+            for (uint32_t r = 0; r < n; r++) {
+                if (ids[r] < (int32_t)first || ids[r] >= (int32_t)ends[p]) continue;
+                memcpy(&want[r * hidden], &w.v[((uint32_t)ids[r] - first) * hidden],
+                       hidden * sizeof *want);
+            }
+        }
+        const float *got = rig_mat_get(&out);
+        for (uint32_t c = 0; c < n * hidden; c++) assert_true((double)got[c] == want[c]);
+    }
+}
+
 /* Rows that start at multiples of 16 bytes, and are longer than a few thousand threads take at
  * once. */
 static void embed_long(void **state) {
@@ -665,10 +697,10 @@ int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
         CASE(linear_shapes),       CASE(linear_scales), CASE(linear_batches), CASE(linear_splits),
-        CASE(linear_mxfp4_golden), CASE(embed),         CASE(embed_patterns), CASE(embed_long),
-        CASE(norm_random),         CASE(norm_golden),   CASE(norm_extremes),  CASE(act_random),
-        CASE(act_golden),          CASE(act_extremes),  CASE(act_long),       CASE(mix_golden),
-        CASE(mix_random),          CASE(mix_long),      CASE(mix_extremes),
+        CASE(linear_mxfp4_golden), CASE(embed),         CASE(embed_patterns), CASE(embed_in_parts),
+        CASE(embed_long),          CASE(norm_random),   CASE(norm_golden),    CASE(norm_extremes),
+        CASE(act_random),          CASE(act_golden),    CASE(act_extremes),   CASE(act_long),
+        CASE(mix_golden),          CASE(mix_random),    CASE(mix_long),       CASE(mix_extremes),
     };
     return rig_run("opcheck/general", tests);
 }

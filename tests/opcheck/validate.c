@@ -38,6 +38,8 @@ static const struct mutation embed[] = {
     SET(embed, table.cols, 0, "table.rows > 0 && .cols > 0"),
     SET(embed, table.dtype, EBRO_MXFP4, "table.dtype in {f32, f16, bf16}"),
     SET(embed, table.transposed, 1, "table.transposed == 0"),
+    SET(embed, first_id, 0x80000000u - 10, "table.rows <= 0x80000000u - first_id"),
+    SET(embed, first_id, 0x80000001u, "first_id <= INT32_MAX"),
     SET(embed, out.mem, 0, "out.mem != NULL"),
     SET(embed, out.offset, 34, "out.offset % element size == 0"),
     SET(embed, out.offset, 36, "out inside its memory"),

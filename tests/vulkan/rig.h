@@ -46,7 +46,7 @@ static struct ebro_device *rig_device(void) {
     return d;
 }
 
-static ebro_span at(ebro_mem *mem, uint64_t offset) {
+static inline ebro_span at(ebro_mem *mem, uint64_t offset) {
     return (ebro_span){.mem = mem, .offset = offset};
 }
 

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define EBRO_BACKEND_ABI 3u
+#define EBRO_BACKEND_ABI 4u
 
 enum {
     EBRO_MAX_LINEAR = 8,   /* weights of one linear call */
@@ -215,10 +215,14 @@ typedef struct ebro_pages {
 
 typedef struct ebro_embed_args {
     size_t size;
-    ebro_span ids; /* i32 [n_rows]; an id outside [0, table.rows) gives a row of zeros */
+    ebro_span ids; /* i32 [n_rows] */
     uint32_t n_rows;
-    ebro_weight table; /* [vocab][hidden]; F32, F16, BF16 */
+    ebro_weight table; /* [rows][hidden], of ids first_id on; F32, F16, BF16 */
     ebro_mat out;      /* [n_rows][table.cols] */
+    uint32_t first_id; /* first_id + table.rows at most 2^31 */
+    /* Rows whose id the table does not hold: 0: they become zeros; else they stay as they are, so
+     * that the parts of a table that lie apart follow each other. */
+    int32_t keep;
 } ebro_embed_args;
 
 typedef struct ebro_sample_params {
