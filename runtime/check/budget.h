@@ -71,4 +71,97 @@ static inline struct eb_budget eb_budget_act(void) {
                               "about ten operations and exp or tanh in f32: 24 * 2^-24"};
 }
 
+/* attn_res_mix. slack: the largest sum of a score's magnitudes; an error of a score is a relative
+ * error of its weight. */
+static inline struct eb_budget eb_budget_mix(uint64_t n_cols, double slack) {
+    return (struct eb_budget){
+        2 * (sqrt((double)n_cols) + 16) * EB_HALF_ULP * slack + 32 * EB_HALF_ULP,
+        "of the weighted magnitudes",
+        "scores of n products, each an error of its weight: 2 (sqrt(n) + 16) "
+        "2^-24 of the score's magnitudes"};
+}
+
+/* moe_route: an error of a score, absolute. size: sum of the magnitudes of its products; the slope
+ * of the sigmoid is at most 1/4. best: score and bias. */
+static inline double eb_budget_score(uint64_t hidden, double size, double best) {
+    return (sqrt((double)hidden) + 8) * EB_HALF_ULP * size / 4 + 8 * EB_HALF_ULP * (1 + fabs(best));
+}
+static inline struct eb_budget eb_budget_route(double score) {
+    return (struct eb_budget){2 * score, "absolute",
+                              "a score is a sigmoid of a sum of n products in f32; two that are "
+                              "nearer than rounding may change places"};
+}
+
+/* moe_experts, over all outputs, of the root of their magnitudes' squares: three sums whose
+ * roundings pass through the activation, whose inputs may cancel to a tenth of their magnitudes. */
+static inline struct eb_budget eb_budget_experts(uint64_t in, uint64_t inner) {
+    return (struct eb_budget){16 * (sqrt((double)in) + sqrt((double)inner)) * EB_HALF_ULP,
+                              "of the magnitudes",
+                              "three sums in f32 through an activation whose inputs cancel: 16 "
+                              "(sqrt(in) + sqrt(inner)) 2^-24"};
+}
+
+/* KDA, relative to the norm and to the largest element: f32 arithmetic alone costs about 1e-6. */
+static inline struct eb_budget eb_budget_kda(void) {
+    return (struct eb_budget){1e-5, "of the largest",
+                              "f32 arithmetic costs about 1e-6; the rest is room for chunks"};
+}
+/* States of the chunked ops in this type. */
+static inline struct eb_budget eb_budget_kda_state(int32_t dtype) {
+    if (dtype != EBRO_BF16) return eb_budget_kda();
+    return (struct eb_budget){1.0 / 256 + 1e-5, "of the largest",
+                              "a BF16 state is rounded by half a unit in its last place, 2^-8"};
+}
+/* kda_step rounds a BF16 state after every token, as the reference does; where the two differ by
+ * one rounding of one element, that element is off by at most 2^-7, and an output, a sum over many,
+ * by a fraction of that: up to 1.1e-3 was seen in 200 runs. */
+static inline struct eb_budget eb_budget_step_state(int32_t dtype) {
+    if (dtype != EBRO_BF16) return eb_budget_kda();
+    return (struct eb_budget){1.0 / 128 + 1e-5, "of the largest",
+                              "one rounding of a BF16 element more or less: 2^-7"};
+}
+static inline struct eb_budget eb_budget_step(int32_t dtype) {
+    if (dtype != EBRO_BF16) return eb_budget_kda();
+    return (struct eb_budget){1.0 / 256, "of the largest",
+                              "few elements of a BF16 state are a rounding off"};
+}
+
+/* Attention, relative to the norm and to the largest element; lse: absolute. 1e-5 where scores are
+ * of the order of one. A score is a sum in f32, off by about 16 u times its size (16 for the sum's
+ * length and its terms), and exp carries that into the result as a relative error. Matrix units may
+ * take each factor as two bf16: a product is off by 3 times 2^-18 of its size, a score by 8 times
+ * as much as in f32. largest: of the scores, in magnitude. */
+static inline struct eb_budget eb_budget_attention(uint64_t caps, double largest) {
+    bool units = (caps & EBRO_CAP_MATRIX) != 0;
+    return (struct eb_budget){
+        1e-5 + (units ? 128 : 16) * EB_HALF_ULP * largest, "of the largest",
+        units ? "1e-5, and 128 * 2^-24 of the largest score: factors of two bf16"
+              : "1e-5, and 16 * 2^-24 of the largest score"};
+}
+
+/* mla_append. A norm of n values in f32 is good to about (sqrt(n) + 8) u; 64 u holds for all
+ * widths. A rotated pair is off by a few u of its length; the angle must be taken in more than f32,
+ * since it grows with the position. Storing rounds by at most half a unit in the last place: 2^-11
+ * of the value for F16 (2^-25 where it is subnormal), 2^-8 for BF16. length: of the value, or of
+ * its pair; absolute. */
+enum eb_append_part { EB_APPEND_LATENT, EB_APPEND_KEY, EB_APPEND_ROTATED };
+static inline struct eb_budget eb_budget_append(int32_t dtype, enum eb_append_part part,
+                                                double value, double length) {
+    double half_unit = dtype == EBRO_F32 ? 0 : dtype == EBRO_F16 ? 1.0 / 2048 : 1.0 / 256;
+    double f32 = part == EB_APPEND_LATENT    ? 64 * EB_HALF_ULP * length
+                 : part == EB_APPEND_ROTATED ? 8 * EB_HALF_ULP * length
+                                             : 0;
+    double bound = f32 + half_unit * (fabs(value) + f32);
+    if (dtype == EBRO_F16) bound += 0x1p-25;
+    return (struct eb_budget){
+        bound, "absolute", "a norm 64, a turned pair 8 * 2^-24; storing half a unit of the type"};
+}
+
+/* A token: the right one, unless two answers are within 1e-5 of each other. */
+static inline struct eb_budget eb_budget_choice(void) {
+    return (struct eb_budget){
+        0, "tokens that differ",
+        "a choice is exact but within 1e-5 of an edge, where it is not judged"};
+}
+
 #endif

@@ -41,3 +41,31 @@ void eb_ref_mix_probs(const float *const *sources, uint32_t n_sources, uint64_t 
     for (uint32_t s = 0; s < n_sources; s++)
         probs[s] = n_sources == 1 ? 1.0 : exp(probs[s] - max) / sum;
 }
+
+double eb_ref_scores(const float *x, const double *w, uint64_t hidden, uint32_t n_experts,
+                     const float *bias, double *s, double *best) {
+    double largest = 0;
+    for (uint32_t e = 0; e < n_experts; e++) {
+        struct eb_ref_sum dot = eb_ref_product(x, w + e * hidden, 1, hidden, 0);
+        s[e] = eb_ref_sigmoid(dot.sum);
+        best[e] = s[e] + (bias != NULL ? (double)bias[e] : 0);
+        largest = fmax(largest, dot.size);
+    }
+    return largest;
+}
+
+void eb_ref_expert(const struct eb_ref_expert *e, const float *x, double weight, double *h,
+                   double *out, double *size) {
+    for (uint64_t i = 0; i < e->inner; i++) {
+        double gate = eb_ref_product(x, e->w1 + i * e->in, 1, e->in, 0).sum;
+        double up = eb_ref_product(x, e->w3 + i * e->in, 1, e->in, 0).sum;
+        h[i] = eb_ref_act(e->act, e->beta, e->beta2, gate, up);
+    }
+    for (uint64_t o = 0; o < e->in; o++) {
+        for (uint64_t i = 0; i < e->inner; i++) {
+            double p = weight * e->w2[o * e->inner + i] * h[i];
+            out[o] += p;
+            size[o] += fabs(p);
+        }
+    }
+}
