@@ -7,6 +7,7 @@
 
 static const struct eb_opcheck_list *const lists[] = {
     &eb_opcheck_dense,
+    &eb_opcheck_kda,
 };
 enum { N_LISTS = sizeof lists / sizeof lists[0], DEFAULT_RUNS = 10 };
 
