@@ -7,7 +7,9 @@
 
 static const struct eb_opcheck_list *const lists[] = {
     &eb_opcheck_dense,
+    &eb_opcheck_moe,
     &eb_opcheck_kda,
+    &eb_opcheck_mla,
 };
 enum { N_LISTS = sizeof lists / sizeof lists[0], DEFAULT_RUNS = 10 };
 
