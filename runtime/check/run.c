@@ -6,10 +6,8 @@
 #include "base/clock.h"
 
 static const struct eb_opcheck_list *const lists[] = {
-    &eb_opcheck_dense,
-    &eb_opcheck_moe,
-    &eb_opcheck_kda,
-    &eb_opcheck_mla,
+    &eb_opcheck_dense, &eb_opcheck_moe,    &eb_opcheck_kda,
+    &eb_opcheck_mla,   &eb_opcheck_sample, &eb_opcheck_copy,
 };
 enum { N_LISTS = sizeof lists / sizeof lists[0], DEFAULT_RUNS = 10 };
 
