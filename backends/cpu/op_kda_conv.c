@@ -1,6 +1,7 @@
 /* op_kda_conv.c: the short causal convolution of q, k and v, and the windows it leaves behind.
  * kda_step uses the same lines, so both give the same bytes. */
 #include "kda.h"
+#include "plant.h"
 
 enum {
     CONV_CHANNELS = 128, /* of an item; at most KDA_MAX_DIM */
@@ -34,7 +35,8 @@ void kda_windows_write(const ebro_state_io *io, const ebro_mat x[3], uint32_t n_
             window_write(dst, old, &x[i], n_channels, seq->begin, row + 1);
         }
         float *dst = kda_unit(&io->region, seq->out, i);
-        window_write(dst, old, &x[i], n_channels, seq->begin, seq->end);
+        uint32_t stale = PLANTED(stale_window) && seq->end > seq->begin;
+        window_write(dst, old, &x[i], n_channels, seq->begin, seq->end - stale);
     }
 }
 

@@ -8,6 +8,7 @@
  * are weighed by P_i Q_j, P_i the product of the decays r + 1 .. i and Q_j that of j + 1 .. r. Both
  * are at most 1 and grow from level to level by one multiplication. */
 #include "kda.h"
+#include "plant.h"
 
 uint64_t kda_work_bytes(const ebro_dev *dev, const ebro_rows *rows, uint32_t n_emit,
                         uint32_t n_heads, uint32_t dim) {
@@ -80,6 +81,8 @@ static void load_rows(struct prep *w, const ebro_kda_prep_args *a, const struct 
         size_t at = (size_t)i * dim;
         kda_normalise(w->k + at, eb_mat_row(&a->k, row + i) + first, dim, a->gate.l2_eps, 1.0f);
         kda_normalise(w->q + at, eb_mat_row(&a->q, row + i) + first, dim, a->gate.l2_eps, scale);
+        for (uint32_t c = 0; PLANTED(unnormalised_q) && c < dim; c++)
+            w->q[at + c] = eb_mat_row(&a->q, row + i)[first + c] * scale;
         kda_gate_row(g + at, &a->gate, gate, h, row + i);
         w->beta[i] = kda_beta(&a->gate, h, row + i);
         for (uint32_t c = 0; c < dim; c++) sum[c] += g[at + c];

@@ -1,6 +1,7 @@
 /* op_kda_recur.c: the KDA recurrence over prepared chunks (op_kda_prep.c). Per chunk, with S the
  * state before it: U = T diag(beta) (V - K+ S); O = Q+ S + M U; S <- diag(decay) S + K*^T U. */
 #include "kda.h"
+#include "plant.h"
 
 /* Value columns of an item: the columns of a state never meet, and this many stay in the nearest
  * cache with all their rows. */
@@ -20,11 +21,20 @@ static uint8_t *state_row(const struct recur *w, void *unit, uint32_t k) {
            ((uint64_t)k * w->dim + w->col) * cpu_dtype_size(w->a->state.region.dtype);
 }
 
+/* Element (k, l) of the item's columns, of a state that lies [value][key]. */
+static uint8_t *swapped(const struct recur *w, void *unit, uint32_t k, uint32_t l) {
+    return (uint8_t *)unit +
+           ((uint64_t)(w->col + l) * w->dim + k) * cpu_dtype_size(w->a->state.region.dtype);
+}
+
 static void state_load(const struct recur *w, int32_t slot) {
-    void *unit = kda_unit(&w->a->state.region, slot, w->h);
+    void *unit = kda_unit(&w->a->state.region, PLANTED(dropped_carry) ? -1 : slot, w->h);
     for (uint32_t k = 0; k < w->dim; k++) {
         float *row = w->state + (size_t)k * RECUR_COLS;
-        if (unit) {
+        if (unit && PLANTED(swapped_layout)) {
+            for (uint32_t l = 0; l < w->width; l++)
+                cpu_load(row + l, w->a->state.region.dtype, swapped(w, unit, k, l), 1);
+        } else if (unit) {
             cpu_load(row, w->a->state.region.dtype, state_row(w, unit, k), w->width);
         } else {
             memset(row, 0, w->width * sizeof *row);
@@ -34,7 +44,12 @@ static void state_load(const struct recur *w, int32_t slot) {
 
 static void state_store(const struct recur *w, int32_t slot) {
     void *unit = kda_unit(&w->a->state.region, slot, w->h);
-    for (uint32_t k = 0; unit && k < w->dim; k++) {
+    for (uint32_t k = 0; unit && PLANTED(swapped_layout) && k < w->dim; k++) {
+        for (uint32_t l = 0; l < w->width; l++)
+            cpu_store(swapped(w, unit, k, l), w->a->state.region.dtype,
+                      w->state + (size_t)k * RECUR_COLS + l, 1);
+    }
+    for (uint32_t k = 0; unit && !PLANTED(swapped_layout) && k < w->dim; k++) {
         cpu_store(state_row(w, unit, k), w->a->state.region.dtype,
                   w->state + (size_t)k * RECUR_COLS, w->width);
     }

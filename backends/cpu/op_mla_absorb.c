@@ -7,6 +7,7 @@
  * The context is cut at multiples of DECODE_SPLIT, whatever range was asked for. Splits are worked
  * on in any order by any thread and joined in rising order: the bytes are those of one thread. */
 #include "mla.h"
+#include "plant.h"
 
 enum {
     DECODE_TOKENS = 16, /* a tile; a multiple of VEC */
@@ -156,7 +157,8 @@ static void end_row(const ebro_mla_decode_args *a, const struct mla_softmax *run
 /* One past the last token that a row sees. */
 static uint32_t end_of(const ebro_mla_decode_args *a, uint32_t seq, uint32_t row) {
     uint32_t begin = (uint32_t)((const int32_t *)eb_at(a->rows.row_offsets))[seq];
-    return mla_min(mla_context(&a->pages, seq) + row - begin + 1, a->token_end);
+    return mla_min(mla_context(&a->pages, seq) + row - begin + 1 + PLANTED(late_mask),
+                   a->token_end);
 }
 
 /* Item: split b->split + item of the row, into the part of that number. */

@@ -11,6 +11,7 @@
  * is a loop over all threads, and a tile is expanded once, whoever uses it. Everything that is a
  * right operand lies in blocks of 16 columns behind each other, which the nearest cache holds. */
 #include "mla.h"
+#include "plant.h"
 
 enum {
     EXPAND_TOKENS = 128,
@@ -158,7 +159,7 @@ static struct part part_of(const struct expand *e, uint64_t item) {
 
 /* One past the last token that row i sees. */
 static uint32_t end_of(const struct expand *e, uint32_t i) {
-    return mla_min(e->context + i + 1, e->a->token_end);
+    return mla_min(e->context + i + 1 - PLANTED(off_by_one_mask), e->a->token_end);
 }
 
 static void begin_item(void *user, uint64_t item, uint32_t thread) {

@@ -1,5 +1,6 @@
 /* op_norm.c: rms_norm with its optional weight and gate. */
 #include "micro.h"
+#include "plant.h"
 
 enum {
     N_PART = 256, /* columns whose weights are widened at a time */
@@ -36,6 +37,7 @@ static void norm_row(const ebro_rms_norm_args *a, uint64_t r) {
             for (uint64_t i = 0; i < n; i++) out[c + i] *= micro_sigmoid(gate[c + i]);
         }
     }
+    if (PLANTED(stray_write)) out[a->n_cols] = 0.0f;
 }
 
 static void norm_item(void *user, uint64_t item, uint32_t thread) {

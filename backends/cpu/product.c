@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "cpu.h"
+#include "plant.h"
 #include "simd.h"
 
 enum {
@@ -111,6 +112,15 @@ static void dot_tile(const struct tile *t, bool scaled, const float *restrict x,
     }
 }
 
+/* The fault f16_accumulation. */
+static void round_to_half(lanes acc) {
+    for (uint64_t o = 0; o < N_OUT; o++) {
+        uint16_t half[CPU_LANES];
+        cpu_store(half, EBRO_F16, acc[o], CPU_LANES);
+        cpu_load(acc[o], EBRO_F16, (const uint8_t *)half, CPU_LANES);
+    }
+}
+
 /* Up to N_GROUP rows times up to N_OUT outputs. */
 static void product_block(const struct cpu_matrix *m, uint64_t out0, uint64_t n_out, const float *x,
                           uint64_t x_stride, uint64_t n_rows, float *y, uint64_t y_stride,
@@ -123,10 +133,13 @@ static void product_block(const struct cpu_matrix *m, uint64_t out0, uint64_t n_
         load_tile(&t, m, out0, n_out, col, n);
         for (uint64_t r = 0; r < n_rows; r++) {
             dot_tile(&t, m->dtype == EBRO_MXFP4, x + r * x_stride + col, n, acc[r]);
+            if (PLANTED(f16_accumulation)) round_to_half(acc[r]);
         }
     }
     for (uint64_t r = 0; r < n_rows; r++) {
         for (uint64_t o = 0; o < n_out; o++) {
+            for (uint64_t l = CPU_LANES / 2; PLANTED(wrong_wave_width) && l < CPU_LANES; l++)
+                acc[r][o][l] = 0.0f;
             float *dst = y + r * y_stride + out0 + o, v = cpu_join(acc[r][o]);
             *dst = accumulate ? *dst + v : v;
         }
