@@ -149,10 +149,10 @@ sanitized() {
     local asan=detect_stack_use_after_return=1
     if build build-san sanitizers -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=address,undefined; then
         ASAN_OPTIONS=$asan UBSAN_OPTIONS=print_stacktrace=1 \
-            without_vulkan run_tests build-san sanitizers -E '_vulkan|^vulkan/(faults|large|limits)$'
+            without_vulkan run_tests build-san sanitizers -E '_vulkan|^vulkan/(faults|large|limits|time)$'
         ASAN_OPTIONS=$asan:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
             run_tests build-san "sanitizers, Vulkan" \
-            -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan|vulkan/(faults|large|limits))$'
+            -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan|vulkan/(faults|large|limits|time))$'
     fi
 }
 
@@ -165,7 +165,7 @@ validated() {
         return 0
     fi
     VK_INSTANCE_LAYERS=$layer run_tests build validation \
-        -R '^(contract/(device|stream|graph)|vulkan/(faults|large|limits)|cli/devices|.*_vulkan_.*)$' \
+        -R '^(contract/(device|stream|graph)|vulkan/(faults|large|limits|time)|cli/devices|.*_vulkan_.*)$' \
         -E '^opcheck/(kda|kda_step|mla)_vulkan_small$'
     if grep -E 'VUID-|Validation (Error|Warning|Performance)|UNASSIGNED-' "$work/ctest" >"$work/said"; then
         sort "$work/said" | uniq | cut -c 1-400 | head -n 40

@@ -19,12 +19,32 @@ static int32_t record_copy(ebro_stream *s, ebro_span dst, ebro_span src, uint64_
     const VkBufferCopy region = {
         .srcOffset = from->begin + src.offset, .dstOffset = to->begin + dst.offset, .size = bytes};
     dev->api.CmdCopyBuffer(r->commands, from->buffer, to->buffer, 1, &region);
-    return vk_stream_worked(s, 2 * bytes, err);
+    vk_stream_worked(s, r, VK_KIND_COPY, 2 * (double)bytes);
+    return EBRO_OK;
 }
 
-/* A piece of the current batch's staging memory; a batch without room is submitted first. */
+/* In as many pieces as batches have time for. */
+static int32_t copy_on_device(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
+    enum { UNIT = 1 << 16 };
+    int32_t st = EBRO_OK;
+    for (uint64_t done = 0, n; st == EBRO_OK && done < a->bytes; done += n) {
+        uint64_t left = a->bytes - done;
+        st = vk_stream_room(s, VK_KIND_COPY, vk_div_up(left, UNIT), 2.0 * UNIT, &n, err);
+        if (st != EBRO_OK) return st;
+        n = n < vk_div_up(left, UNIT) ? n * UNIT : left;
+        st = record_copy(s, (ebro_span){a->dst.mem, a->dst.offset + done},
+                         (ebro_span){a->src.mem, a->src.offset + done}, n, err);
+    }
+    return st;
+}
+
+/* A piece of the current batch's staging memory, to be copied from or to in that batch; one
+ * without room or time is submitted first. */
 static int32_t stage(ebro_stream *s, uint32_t kind, uint64_t bytes, struct vk_batch **batch,
                      ebro_span *out, ebro_error *err) {
+    uint64_t all;
+    int32_t room = vk_stream_room(s, VK_KIND_COPY, 1, 2 * (double)bytes, &all, err);
+    if (room != EBRO_OK) return room;
     for (int attempt = 0;; attempt++) {
         int32_t st = vk_stream_batch(s, batch, err);
         if (st != EBRO_OK) return st;
@@ -73,7 +93,6 @@ static int32_t download(ebro_stream *s, uint8_t *to, ebro_span src, uint64_t byt
         st = stage(s, EBRO_MEM_READBACK, n, &b, &staged, err);
         if (st != EBRO_OK) break;
         st = record_copy(s, staged, (ebro_span){src.mem, src.offset + done}, n, err);
-        /* also where that has submitted the batch: it is not retired before the next wait */
         if (st == EBRO_OK) {
             b->downloads[b->n_downloads++] =
                 (struct vk_download){.to = to + done, .offset = staged.offset, .bytes = n};
@@ -102,5 +121,5 @@ int32_t vk_copy(ebro_stream *s, const ebro_copy_args *a, ebro_error *err) {
     }
     if (a->src.mem == NULL) return upload(s, a->dst, a->src_host, a->bytes, err);
     if (a->dst.mem == NULL) return download(s, a->dst_host, a->src, a->bytes, err);
-    return record_copy(s, a->dst, a->src, a->bytes, err);
+    return copy_on_device(s, a, err);
 }

@@ -215,24 +215,17 @@ static int32_t put_args(ebro_stream *s, const struct vk_launch *l, eb_addr *at, 
     return EBRO_OK;
 }
 
-int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
+/* Groups [first, end) of the launch. */
+static int32_t record(ebro_stream *s, const struct vk_launch *l, VkPipeline pipeline,
+                      uint64_t first, uint64_t end, ebro_error *err) {
     ebro_dev *dev = s->dev;
     struct vk_recorder *r;
-    VkPipeline pipeline;
     struct {
-        uint32_t n_groups, reserved;
+        uint32_t n_groups, first_group;
         uint8_t args[VK_PUSH_BYTES];
-    } push = {0};
-    if (l->groups == 0) return EBRO_OK;
-    if (l->groups > UINT32_MAX / 2) {
-        return dev->host->fail(err, EBRO_UNSUPPORTED,
-                               "vulkan: kernel %s over %" PRIu64 " workgroups, the most is %u",
-                               vk_kernel_name(l->kernel), l->groups, UINT32_MAX / 2);
-    }
-    int32_t st = vk_pipeline_for(dev, l, &pipeline, err);
-    if (st != EBRO_OK) return st;
+    } push = {.n_groups = (uint32_t)end, .first_group = (uint32_t)first};
+    int32_t st = EBRO_OK;
     uint32_t bytes = vk_args_bytes(l->kernel);
-    push.n_groups = (uint32_t)l->groups;
     if (vk_args_far(l->kernel)) {
         eb_addr at = 0;
         if ((st = put_args(s, l, &at, err)) != EBRO_OK) return st;
@@ -248,8 +241,26 @@ int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
     }
     dev->api.CmdPushConstants(r->commands, dev->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, 8 + bytes,
                               &push);
-    uint64_t most = dev->limits.maxComputeWorkGroupCount[0];
-    uint64_t x = l->groups < most ? l->groups : most;
-    dev->api.CmdDispatch(r->commands, (uint32_t)x, (uint32_t)vk_div_up(l->groups, x), 1);
-    return vk_stream_worked(s, l->work, err);
+    uint64_t most = dev->limits.maxComputeWorkGroupCount[0], n = end - first;
+    uint64_t x = n < most ? n : most;
+    dev->api.CmdDispatch(r->commands, (uint32_t)x, (uint32_t)vk_div_up(n, x), 1);
+    vk_stream_worked(s, r, l->kernel, (double)l->work * ((double)n / (double)l->groups));
+    return EBRO_OK;
+}
+
+int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err) {
+    VkPipeline pipeline;
+    if (l->groups == 0) return EBRO_OK;
+    if (l->groups > UINT32_MAX / 2) {
+        return s->dev->host->fail(err, EBRO_UNSUPPORTED,
+                                  "vulkan: kernel %s over %" PRIu64 " workgroups, the most is %u",
+                                  vk_kernel_name(l->kernel), l->groups, UINT32_MAX / 2);
+    }
+    int32_t st = vk_pipeline_for(s->dev, l, &pipeline, err);
+    const double group_work = (double)l->work / (double)l->groups;
+    for (uint64_t first = 0, n; st == EBRO_OK && first < l->groups; first += n) {
+        st = vk_stream_room(s, l->kernel, l->groups - first, group_work, &n, err);
+        if (st == EBRO_OK) st = record(s, l, pipeline, first, first + n, err);
+    }
+    return st;
 }

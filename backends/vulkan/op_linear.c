@@ -159,17 +159,9 @@ static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct cl
         args.items[n_items++].end = (uint32_t)blocks;
     }
     l.kernel = n_items == 1 ? p.one : p.several;
-    /* As many groups at a time as are soon over. */
-    uint64_t group_products = inputs * p.rows * p.outs, n_groups = blocks * args.row_blocks;
-    uint64_t most = vk_most_products / group_products + 1;
-    int32_t st = EBRO_OK;
-    for (uint64_t first = 0; first < n_groups && st == EBRO_OK; first += most) {
-        args.first = (uint32_t)first;
-        l.groups = n_groups - first < most ? n_groups - first : most;
-        l.work = l.groups * group_products;
-        st = vk_launch(s, &l, err);
-    }
-    return st;
+    l.groups = blocks * args.row_blocks;
+    l.work = l.groups * inputs * p.rows * p.outs;
+    return vk_launch(s, &l, err);
 }
 
 int32_t vk_linear(ebro_stream *s, const ebro_linear_args *a, ebro_error *err) {

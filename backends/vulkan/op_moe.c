@@ -150,16 +150,9 @@ static int32_t launch_round(const struct call *c, const struct round *r, ebro_er
     vk_reads_span(&l, a->pairs, c->at.pairs * 4);
     if (!c->few) vk_reads_span(&l, scratch_at(c, c->at.plan), units * sizeof(struct eb_moe_block));
     vk_writes_span(&l, scratch_at(c, r->dst), c->at.pairs * r->n_outs * 4);
-    /* As many groups at a time as are soon over. */
-    uint64_t n_groups = units * args.blocks, most = vk_most_products / group_products + 1;
-    int32_t st = EBRO_OK;
-    for (uint64_t first = 0; first < n_groups && st == EBRO_OK; first += most) {
-        args.first = (uint32_t)first;
-        l.groups = n_groups - first < most ? n_groups - first : most;
-        l.work = l.groups * group_products;
-        st = vk_launch(c->s, &l, err);
-    }
-    return st;
+    l.groups = units * args.blocks;
+    l.work = l.groups * group_products;
+    return vk_launch(c->s, &l, err);
 }
 
 static int32_t launch_sum(const struct call *c, ebro_error *err) {

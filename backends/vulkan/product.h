@@ -13,9 +13,6 @@ enum {
     VK_TILE_OUTS = 64      /* outputs of such a group */
 };
 
-/* Multiply-adds of one launch at most, so that it is soon over on a slow device too. */
-static const uint64_t vk_most_products = (uint64_t)1 << 35;
-
 /* Teams of a group of `threads` in the variant that the ladder chose. */
 static inline uint32_t vk_row_teams(const ebro_dev *dev, enum vk_kernel kernel, uint32_t threads) {
     bool subgroups = dev->variants[kernel]->needs & EBRO_CAP_SUBGROUP;

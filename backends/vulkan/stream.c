@@ -4,13 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum {
-    TARGET_MS = 250,         /* what a batch should take at most */
-    FIRST_LIMIT = 400000000, /* work of a batch before anything was measured */
-    MEASURABLE_NS = 100000,  /* shorter batches say little about the rate */
-    GROWTH = 8               /* of the limit, at most, by one measurement */
-};
-
 ebro_dev *vk_stream_device(ebro_stream *s) {
     return s->dev;
 }
@@ -90,30 +83,18 @@ static void close_batch(ebro_stream *s, struct vk_batch *b) {
     vk_arena_free(s->dev, &b->readback);
 }
 
-/* The limit follows what the last batches took. One that was hardly measurable says nothing; one
- * that did little work waited for something else. */
+/* From what the batch took, by the device's clock. */
 static void learn(ebro_stream *s, const struct vk_batch *b, uint32_t index) {
     uint64_t t[2];
     ebro_dev *dev = s->dev;
     if (s->times == VK_NULL_HANDLE) return;
     VkResult r = dev->api.GetQueryPoolResults(dev->device, s->times, index * 2, 2, sizeof t, t,
                                               sizeof t[0], VK_QUERY_RESULT_64_BIT);
-    if (r != VK_SUCCESS || b->recorder.work == 0) return;
+    if (r != VK_SUCCESS) return;
     uint64_t mask =
         dev->timestamp_bits >= 64 ? UINT64_MAX : (UINT64_C(1) << dev->timestamp_bits) - 1;
     double ns = (double)((t[1] - t[0]) & mask) * (double)dev->limits.timestampPeriod;
-    if (!isfinite(ns) || ns < MEASURABLE_NS) {
-        s->work_limit *= 2;
-    } else {
-        double limit = (double)b->recorder.work / ns * TARGET_MS * 1e6,
-               most = (double)s->work_limit * GROWTH;
-        /* Small batches are mostly overhead: they may raise the limit, not lower it below. */
-        if (limit < (double)s->work_limit && ns < TARGET_MS * 1e6 / 4) return;
-        if (limit > most) limit = most;
-        s->work_limit = (uint64_t)limit;
-    }
-    if (s->work_limit < FIRST_LIMIT / 16) s->work_limit = FIRST_LIMIT / 16;
-    if (s->work_limit > UINT64_MAX / 64) s->work_limit = UINT64_MAX / 64;
+    if (isfinite(ns)) vk_pace_learn(dev, &b->recorder.mix, ns);
 }
 
 /* Its ticket has passed. */
@@ -179,7 +160,9 @@ static int32_t begin_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) 
     vk_hazard_clear(&b->recorder.hazards);
     b->recorder.bound = VK_NULL_HANDLE;
     b->recorder.args.used = b->upload.used = b->readback.used = 0;
-    b->recorder.work = 0;
+    b->recorder.mix = (struct vk_mix){0};
+    b->recorder.ns = 0;
+    b->recorder.is_trial = false;
     b->n_downloads = 0;
     if (s->times != VK_NULL_HANDLE) {
         dev->api.CmdResetQueryPool(b->recorder.commands, s->times, s->current * 2, 2);
@@ -254,14 +237,52 @@ int32_t vk_stream_flush(ebro_stream *s, ebro_error *err) {
     return EBRO_OK;
 }
 
-int32_t vk_stream_worked(ebro_stream *s, uint64_t work, ebro_error *err) {
-    if (s->graph != NULL) {
-        vk_graph_recorder(s->graph)->work += work;
-        return EBRO_OK;
+/* Of n units that take `each`, what fits into `left`;. */
+static uint64_t fitting(uint64_t n, double each, double left) {
+    return each <= 0 || (double)n * each <= left ? n : left > each ? (uint64_t)(left / each) : 1;
+}
+
+/* A graph is cut where its parts get long; what they take is seen when it is launched. */
+static int32_t graph_room(ebro_stream *s, uint32_t kind, uint64_t n, double unit_work,
+                          uint64_t *now, ebro_error *err) {
+    const double most = VK_TARGET_NS / 2;
+    double each = vk_pace_ns_recorded(s->dev, kind, unit_work);
+    struct vk_recorder *r = vk_graph_recorder(s->graph);
+    int32_t st = EBRO_OK;
+    if (r->ns > 0 && r->ns + each * (double)n > most) st = vk_graph_part(s, err);
+    *now = fitting(n, each, most);
+    return st;
+}
+
+int32_t vk_stream_room(ebro_stream *s, uint32_t kind, uint64_t n, double unit_work, uint64_t *now,
+                       ebro_error *err) {
+    struct vk_batch *b;
+    if (s->graph != NULL) return graph_room(s, kind, n, unit_work, now, err);
+    int32_t st = vk_stream_batch(s, &b, err);
+    if (st != EBRO_OK) return st;
+    double left = VK_TARGET_NS - b->recorder.ns;
+    bool waits = b->recorder.is_trial || vk_pace_is_new(s->dev, kind) ||
+                 vk_pace_ns(s->dev, kind, unit_work) * (double)n > left;
+    if (b->recorder.ns > 0 && waits) {
+        st = vk_stream_flush(s, err);
+        if (st == EBRO_OK) st = vk_stream_batch(s, &b, err);
+        if (st != EBRO_OK) return st;
     }
-    struct vk_batch *b = &s->batches[s->current];
-    b->recorder.work += work;
-    return b->recorder.work < s->work_limit ? EBRO_OK : vk_stream_flush(s, err);
+    /* Beginning a batch may have taught another pace. */
+    *now = fitting(n, vk_pace_ns(s->dev, kind, unit_work), VK_TARGET_NS - b->recorder.ns);
+    if (vk_pace_is_new(s->dev, kind)) {
+        b->recorder.is_trial = true;
+        if (*now > VK_FIRST_GROUPS) *now = VK_FIRST_GROUPS;
+    }
+    return EBRO_OK;
+}
+
+void vk_stream_worked(ebro_stream *s, struct vk_recorder *r, uint32_t kind, double work) {
+    vk_mix_add(&r->mix, kind, work);
+    vk_mix_add(&r->mix, VK_KIND_LAUNCH, 1);
+    r->ns +=
+        s->graph != NULL ? vk_pace_ns_recorded(s->dev, kind, work) : vk_pace_ns(s->dev, kind, work);
+    r->ns += vk_pace_ns(s->dev, VK_KIND_LAUNCH, 1);
 }
 
 bool vk_stream_idle(ebro_stream *s) {
@@ -293,7 +314,6 @@ int32_t vk_stream_open(ebro_dev *dev, ebro_stream **out, ebro_error *err) {
     ebro_stream *s = vk_calloc(dev->host, 1, sizeof *s, err);
     if (s == NULL) return EBRO_NOMEM_HOST;
     s->dev = dev;
-    s->work_limit = FIRST_LIMIT;
     int32_t st = open_timeline(s, err);
     for (uint32_t i = 0; st == EBRO_OK && i < VK_N_BATCHES; i++)
         st = open_batch(s, &s->batches[i], err);

@@ -1,13 +1,14 @@
 /* stream.h: a stream: batches of recorded work in a ring, one timeline semaphore that counts them.
  *
  * Work is recorded into the current batch. A batch is submitted by ebro's submit, and earlier when
- * it holds about as much as a quarter of a second of work: systems reset a device whose submission
- * runs for seconds. When its ticket has passed it is retired: its downloads are handed over and it
- * can be recorded anew. */
+ * more would make it run for longer than a quarter of a second (pace.h). When its ticket has passed
+ * it is retired: its downloads are handed over, its time is learned from, and it can be recorded
+ * anew. */
 #ifndef EB_VULKAN_STREAM_H
 #define EB_VULKAN_STREAM_H
 
 #include "backends/vulkan/hazard.h"
+#include "backends/vulkan/pace.h"
 
 enum {
     VK_N_BATCHES = 4,
@@ -33,7 +34,9 @@ struct vk_recorder {
     struct vk_hazards hazards;
     VkPipeline bound;
     struct vk_arena args;
-    uint64_t work; /* as vk_launch.work, summed */
+    struct vk_mix mix; /* what it holds */
+    double ns;         /* about how long that takes */
+    bool is_trial;     /* it holds work of a new kind (pace.h), and nothing else */
 };
 
 /* Bytes that arrived in a batch's readback memory, to be handed over when it retires. */
@@ -57,10 +60,9 @@ struct ebro_stream {
     VkQueryPool times; /* begin and end of each batch; null where the queue has no clock */
     struct vk_batch batches[VK_N_BATCHES];
     uint32_t current;
-    bool recording;      /* the current batch */
-    ebro_graph *graph;   /* what launches go into instead, between graph_begin and graph_end */
-    uint64_t submitted;  /* the last ticket given out */
-    uint64_t work_limit; /* of a batch, from measured times */
+    bool recording;     /* the current batch */
+    ebro_graph *graph;  /* what launches go into instead, between graph_begin and graph_end */
+    uint64_t submitted; /* the last ticket given out */
 };
 
 int32_t vk_stream_open(ebro_dev *dev, ebro_stream **out, ebro_error *err);
@@ -74,8 +76,13 @@ int32_t vk_stream_batch(ebro_stream *s, struct vk_batch **out, ebro_error *err);
 int32_t vk_stream_recorder(ebro_stream *s, struct vk_recorder **out, ebro_error *err);
 /* Submits what is recorded, if anything. */
 int32_t vk_stream_flush(ebro_stream *s, ebro_error *err);
-/* Adds to the recorder's work; submits the batch when it holds enough. */
-int32_t vk_stream_worked(ebro_stream *s, uint64_t work, ebro_error *err);
+/* How many of n equal units of work (of one kind, together a launch or a copy) are to be recorded
+ * now, one at least: those that the current batch, or the graph's part, has time for. A batch that
+ * has none is submitted first. To be asked before anything of the batch's memory is taken. */
+int32_t vk_stream_room(ebro_stream *s, uint32_t kind, uint64_t n, double unit_work, uint64_t *now,
+                       ebro_error *err);
+/* That a launch or a copy with so much work was recorded. */
+void vk_stream_worked(ebro_stream *s, struct vk_recorder *r, uint32_t kind, double work);
 /* Nothing recorded, nothing pending: the host may touch mapped memory itself. */
 bool vk_stream_idle(ebro_stream *s);
 
@@ -90,6 +97,8 @@ void vk_arena_free(ebro_dev *dev, struct vk_arena *arena);
 
 /* graph.c */
 struct vk_recorder *vk_graph_recorder(ebro_graph *g);
+/* What follows goes into another part of the graph: parts may be submitted one by one. */
+int32_t vk_graph_part(ebro_stream *s, ebro_error *err);
 /* Room for the arguments of a launch; they stay as long as the graph. */
 int32_t vk_graph_args(ebro_stream *s, uint64_t bytes, const ebro_mem **mem, uint64_t *offset,
                       ebro_error *err);

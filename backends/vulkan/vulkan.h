@@ -9,6 +9,7 @@
  *   kernels.c  kernels.def: the ladder, pipelines on first use
  *   statistics.c  what the driver's compiler says of them
  *   hazard.c   which launches must wait for which
+ *   pace.c     how long work takes
  *   launch.c   what ops call: arguments, accesses, launches
  *   stream.c   recording, submitting, waiting
  *   graph.c    what is recorded once and launched often
@@ -19,7 +20,7 @@
  * and writes, and launches it. Everything reaches memory by address, so that no binding limits it.
  *
  * Threads: a device may be used from several; a stream belongs to one at a time. What a device's
- * threads share (pipelines, the queue, memory counts) is behind its lock. */
+ * threads share (pipelines, the queue, memory counts, paces) is behind its lock. */
 #ifndef EB_VULKAN_H
 #define EB_VULKAN_H
 
@@ -60,6 +61,18 @@ struct vk_variant {
     const uint32_t *code_end;
 };
 
+/* Kinds of work, which each have a pace: the kernels, and these. */
+enum {
+    VK_KIND_COPY = VK_N_KERNELS, /* bytes read and written */
+    VK_KIND_LAUNCH,              /* launches and copies, as such */
+    VK_N_KINDS
+};
+
+/* Amounts of work of every kind: bytes moved or multiply-adds. */
+struct vk_mix {
+    double work[VK_N_KINDS];
+};
+
 /* ---- device ----------------------------------------------------------------------------- */
 
 struct vk_pipeline; /* kernels.c */
@@ -89,8 +102,9 @@ struct ebro_dev {
     bool imports; /* host memory can be used where it lies */
     PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerProperties; /* where it does */
     ebro_caps caps;
-    pthread_mutex_t lock; /* the queue, pipelines, memory counts */
-    bool with_statistics; /* of each pipeline, to the log */
+    pthread_mutex_t lock;     /* the queue, pipelines, memory counts, paces */
+    double paces[VK_N_KINDS]; /* pace.c: ns of a unit of work; 0: never measured */
+    bool with_statistics;     /* of each pipeline, to the log */
     uint64_t used_bytes;
     const struct vk_variant *variants[VK_N_KERNELS]; /* what the ladder chose */
     uint32_t vendor_id, device_id, driver_version;
@@ -147,8 +161,8 @@ struct vk_launch {
     uint32_t n_specs;
     const void *args; /* the kernel's argument struct */
     uint64_t groups;  /* 0: nothing is launched */
-    /* About how long it takes: bytes moved or multiply-adds, whichever is more. Bounds how much a
-     * submission holds. */
+    /* About how much it does: bytes moved or multiply-adds, whichever is more, all groups alike.
+     * What bounds the time of a submission, so it must grow as the time does. */
     uint64_t work;
     struct vk_access accesses[VK_MAX_ACCESSES];
     uint32_t n_accesses;
@@ -169,7 +183,8 @@ struct vk_split {
 struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row_elements,
                               uint32_t lane_elements);
 
-/* Records the launch, after a barrier where one is needed. */
+/* Records the launch, after a barrier where one is needed: in several pieces, some of the groups
+ * each, where all at once would take too long. */
 int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err);
 
 /* In whole units of 16 bytes, for kernels read and write whole words: what shares a unit must not

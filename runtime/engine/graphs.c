@@ -12,18 +12,18 @@ static bool is_recordable(const struct ebro_engine *e, const struct eb_step *ste
            step->heads[0].out.mem == e->batch_logits;
 }
 
-static ebro_graph *find(const struct eb_graphs *g, uint32_t n_rows) {
+static struct eb_graph_item *find(struct eb_graphs *g, uint32_t n_rows) {
     for (uint32_t i = 0; i < g->n; i++)
-        if (g->items[i].n_rows == n_rows) return g->items[i].graph;
+        if (g->items[i].n_rows == n_rows) return &g->items[i];
     return NULL;
 }
 
-/* The oldest gives way: every step is waited for, so none of them is under way. */
-static void keep(struct ebro_engine *e, uint32_t n_rows, ebro_graph *graph) {
+/* A place without a graph yet. The oldest gives way: every step is waited for, so none of them is
+ * under way. */
+static void remember(struct ebro_engine *e, uint32_t n_rows) {
     struct eb_graphs *g = &e->graphs;
     eb_graph_free(e->device, &g->items[g->next].graph);
     g->items[g->next].n_rows = n_rows;
-    g->items[g->next].graph = graph;
     g->next = (g->next + 1) % EB_MAX_GRAPHS;
     if (g->n < EB_MAX_GRAPHS) g->n++;
 }
@@ -46,15 +46,14 @@ static int32_t record(struct ebro_engine *e, const struct eb_step *step, ebro_gr
 
 int32_t eb_graphs_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err) {
     if (!is_recordable(e, step)) return eb_forward(e, step, err);
-    ebro_graph *graph = find(&e->graphs, step->n_rows);
-    int32_t st;
-    if (graph == NULL) {
-        if ((st = record(e, step, &graph, err)) != EBRO_OK) return st;
-        keep(e, step->n_rows, graph);
-    } else if ((st = eb_forward_begin(e, step, err)) != EBRO_OK) {
-        return st;
+    struct eb_graph_item *item = find(&e->graphs, step->n_rows);
+    if (item == NULL) {
+        remember(e, step->n_rows);
+        return eb_forward(e, step, err);
     }
-    return eb_graph_launch(&e->stream, graph, err);
+    int32_t st =
+        item->graph == NULL ? record(e, step, &item->graph, err) : eb_forward_begin(e, step, err);
+    return st == EBRO_OK ? eb_graph_launch(&e->stream, item->graph, err) : st;
 }
 
 void eb_graphs_close(struct ebro_engine *e) {

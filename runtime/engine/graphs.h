@@ -1,5 +1,6 @@
 /* graphs.h: steps that decode are all alike but for the step block: each number of rows is recorded
- * once, as a graph, and launched from then on. */
+ * when it comes a second time, as a graph, and launched from then on. (The first time teaches a
+ * backend what the work takes, and may be the only one.) */
 #ifndef EB_GRAPHS_H
 #define EB_GRAPHS_H
 
@@ -13,11 +14,13 @@ struct eb_step;
 
 enum { EB_MAX_GRAPHS = 64 };
 
+struct eb_graph_item {
+    uint32_t n_rows;   /* the key: what else a decoding step depends on is fixed by the engine */
+    ebro_graph *graph; /* NULL: it came once */
+};
+
 struct eb_graphs {
-    struct {
-        uint32_t n_rows; /* the key: what else a decoding step depends on is fixed by the engine */
-        ebro_graph *graph;
-    } items[EB_MAX_GRAPHS];
+    struct eb_graph_item items[EB_MAX_GRAPHS];
     uint32_t n, next; /* `next` gives way where all are in use */
 };
 
@@ -25,7 +28,7 @@ struct eb_graphs {
  * forced on the way. Their logits then go to batch_logits, for one sequence too. */
 bool eb_graphs_used(const struct ebro_engine *e);
 
-/* The layer walk of a step: by its graph where it has one, recorded now if it is the first of its
+/* The layer walk of a step: by its graph where it has one, recorded now if it is the second of its
  * kind; encoded directly else. */
 int32_t eb_graphs_forward(struct ebro_engine *e, const struct eb_step *step, ebro_error *err);
 

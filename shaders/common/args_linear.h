@@ -20,7 +20,7 @@ struct eb_linear_args {
     eb_addr x_at;
     eb_addr x_batch; /* bytes */
     eb_u32 x_stride, n_rows;
-    eb_u32 first, row_blocks; /* number of the launch's first group */
+    eb_u32 row_blocks, reserved;
     EB_T(eb_linear_item_arg) items[8];
 };
 
@@ -29,7 +29,7 @@ struct eb_linear_one_args {
     eb_addr x_at;
     eb_addr x_batch;
     eb_u32 x_stride, n_rows;
-    eb_u32 first, row_blocks;
+    eb_u32 row_blocks, reserved;
     EB_T(eb_linear_item_arg) items[1];
 };
 

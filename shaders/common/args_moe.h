@@ -21,8 +21,7 @@ struct eb_moe_args {
     eb_u32 x_stride, row_pairs;
     eb_u32 n_in, n_outs;
     eb_u32 n_experts, blocks; /* blocks of outputs: the groups of a slot or block of slots */
-    eb_u32 first;             /* number of the launch's first group */
-    eb_u32 n_pairs;           /* bound */
+    eb_u32 n_pairs, reserved; /* bound */
     eb_f32 beta, beta2;
 };
 
@@ -35,7 +34,7 @@ struct eb_moe_plan_args {
 /* out[r] += sum of weights[r][k] * y[r * top_k + k]. */
 struct eb_moe_sum_args {
     EB_T(eb_mat_arg) weights, dst;
-    eb_addr y; /* f32 [pair][n_cols] */
+    eb_addr y;               /* f32 [pair][n_cols] */
     eb_u32 n_cols, n_chunks; /* of columns, as many as a group has threads */
     eb_u32 top_k, reserved;
 };

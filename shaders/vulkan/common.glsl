@@ -30,8 +30,7 @@ layout(constant_id = 1) const uint SUBGROUP = 1;
 
 #ifdef EB_PUSH
 layout(push_constant, std430) uniform Push {
-    uint n_groups;
-    uint reserved;
+    uint n_groups, first_group;
     EB_ARGS args;
 } push;
 #define A push.args
@@ -40,8 +39,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Far
     EB_ARGS args;
 };
 layout(push_constant, std430) uniform Push {
-    uint n_groups;
-    uint reserved;
+    uint n_groups, first_group;
     FarArgs far;
 } push;
 #define A push.far.args
@@ -50,10 +48,11 @@ layout(push_constant, std430) uniform Push {
 #define THREADS gl_WorkGroupSize.x
 #define THREAD gl_LocalInvocationID.x
 
-/* The number of this workgroup. More groups than the device takes in one dimension are folded into
+/* The number of this workgroup. A launch may run in several pieces: this one has those from
+ * first_group on, up to n_groups. More groups than the device takes in one dimension are folded into
  * two, so that a few too many may run: a kernel starts with `if (GROUP >= push.n_groups) return;`,
  * which holds for a whole workgroup. */
-#define GROUP (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x)
+#define GROUP (push.first_group + gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x)
 
 /* ---- memory ----------------------------------------------------------------------------- */
 

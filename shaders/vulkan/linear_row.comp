@@ -16,7 +16,7 @@
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    place p = place_of(GROUP + A.first);
+    place p = place_of(GROUP);
     uint n_outs = A.items[p.item].w.rows, n_cols = A.items[p.item].w.cols;
     uint out0 = (p.block * TEAMS + TEAM_INDEX) * OUTS, row0 = p.row_block * ROWS;
     [[unroll]] for (uint o = 0u; o < OUTS; o++) {

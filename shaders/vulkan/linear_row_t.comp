@@ -62,7 +62,7 @@ void join_slices(place p, uint row0, uint n_outs) {
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    place p = place_of(GROUP + A.first);
+    place p = place_of(GROUP);
     uint n_in = A.items[p.item].w.rows, n_outs = A.items[p.item].w.cols;
     uint row0 = p.row_block * ROWS, col = (p.block * OUT_LANES + THREAD % OUT_LANES) * UNIT;
     uvec2 x_row[ROWS];

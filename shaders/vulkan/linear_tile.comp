@@ -57,7 +57,7 @@ void tile_put(uint m, uint n, float sum, float partner) {
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    p = place_of(GROUP + A.first);
+    p = place_of(GROUP);
     bool transposed = TRANSPOSED != 0u;
     uint rows = A.items[p.item].w.rows, cols = A.items[p.item].w.cols;
     n_outs = transposed ? cols : rows;

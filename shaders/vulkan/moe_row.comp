@@ -45,7 +45,7 @@ void find_expert(uint slot) {
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    uint g = GROUP + A.first, slot = g / A.blocks;
+    uint g = GROUP, slot = g / A.blocks;
     uint out0 = (g % A.blocks * TEAMS + TEAM_INDEX) * (OUTS / PARTS);
     /* Asked for before it is known who needs them: one wait less. */
     uint pairs[ROWS];

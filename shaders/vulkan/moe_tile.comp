@@ -59,7 +59,7 @@ void tile_put(uint m, uint n, float sum, float partner) {
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    uint g = GROUP + A.first;
+    uint g = GROUP;
     block = Plan(A.plan).v[g / A.blocks];
     if (block.n == 0u) return;
     out0 = g % A.blocks * N_OUTS;

@@ -350,8 +350,8 @@ static void print_text_config(struct buffer *b, const struct micro_spec *s) {
     const char *pattern = pattern_of(s);
     print(b, "\"vocab_size\":%" PRIu32 ",\"hidden_size\":%d,\"intermediate_size\":%d,", vocab_of(s),
           MICRO_HIDDEN, MICRO_INNER);
-    print(b, "\"num_hidden_layers\":%zu,\"rms_norm_eps\":1e-05,\"model_max_length\":8192,",
-          strlen(pattern));
+    print(b, "\"num_hidden_layers\":%zu,\"rms_norm_eps\":1e-05,\"model_max_length\":%" PRIu32 ",",
+          strlen(pattern), s->context > 0 ? s->context : 8192);
     print(b, "\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"kv_lora_rank\":%d,",
           MICRO_MLA_HEADS, MICRO_MLA_HEADS, MICRO_KV_LORA);
     print(b, "\"qk_nope_head_dim\":%d,\"qk_rope_head_dim\":%d,\"v_head_dim\":%d,", MICRO_NOPE,

@@ -62,6 +62,7 @@ struct micro_spec {
     bool conv_rank2;  /* [C, 4] instead of [C, 1, 4] */
     uint32_t vocab;   /* 0: MICRO_VOCAB; more rows than that are zeros; float types only */
     uint32_t experts; /* 0: MICRO_EXPERTS */
+    uint32_t context; /* 0: 8192 */
     enum micro_a_log a_log;
     /* The files. */
     uint32_t n_shards; /* 0: model.safetensors, else as many shards and an index */

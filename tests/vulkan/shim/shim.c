@@ -1,14 +1,11 @@
 /* shim.c: see shim.h. */
-#include "tests/vulkan/shim/shim.h"
+#include "tests/vulkan/shim/clock.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define VK_NO_PROTOTYPES
-#include <vulkan/vulkan.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -44,9 +41,16 @@ struct shim *shim_get(void) {
     X(CreateBuffer)                       \
     X(DestroyBuffer)                      \
     X(GetBufferMemoryRequirements)        \
+    X(CreateShaderModule)                 \
     X(CreateComputePipelines)             \
     X(DestroyPipeline)                    \
     X(GetMemoryHostPointerPropertiesEXT)  \
+    X(BeginCommandBuffer)                 \
+    X(GetQueryPoolResults)                \
+    X(CmdWriteTimestamp)                  \
+    X(CmdBindPipeline)                    \
+    X(CmdCopyBuffer)                      \
+    X(CmdExecuteCommands)                 \
     X(CmdDispatch)
 
 static struct {
@@ -103,7 +107,12 @@ static bool has_heaps(void) {
     return shim.heaps.local_bytes != 0;
 }
 
+static bool has_clock(void) {
+    return shim.clock.launch_ns + shim.clock.group_ns + shim.clock.copy_kib_ns != 0;
+}
+
 static void change_properties(VkPhysicalDeviceProperties *p) {
+    if (has_clock()) p->limits.timestampPeriod = 1.0f;
     lower32(&p->limits.maxStorageBufferRange, shim.limits.binding_bytes);
     lower32(&p->limits.maxComputeWorkGroupCount[0], shim.limits.groups);
     lower32(&p->limits.maxComputeSharedMemorySize, shim.limits.shared_bytes);
@@ -199,6 +208,20 @@ static VkResult VKAPI_CALL hook_DeviceWaitIdle(VkDevice device) {
     return i >= 0 && opened[i].lost ? VK_ERROR_DEVICE_LOST : r;
 }
 
+/* Of the clock. Counts what these take; whether one takes too long. */
+static bool exceeds(uint32_t n, const VkSubmitInfo *info) {
+    bool any = false;
+    for (uint32_t k = 0; k < n; k++) {
+        uint64_t ns = 0;
+        for (uint32_t c = 0; c < info[k].commandBufferCount; c++)
+            ns += clock_of(info[k].pCommandBuffers[c]);
+        if (ns > shim.seen.longest_ns) shim.seen.longest_ns = ns;
+        shim.seen.all_ns += ns;
+        any |= shim.clock.limit_ns != 0 && ns > shim.clock.limit_ns;
+    }
+    return any;
+}
+
 static VkResult VKAPI_CALL hook_QueueSubmit(VkQueue queue, uint32_t n, const VkSubmitInfo *info,
                                             VkFence fence) {
     pthread_mutex_lock(&lock);
@@ -206,6 +229,7 @@ static VkResult VKAPI_CALL hook_QueueSubmit(VkQueue queue, uint32_t n, const VkS
     shim.seen.submits++;
     if (i >= 0 && opened[i].lost) shim.seen.calls_after_loss++;
     if (i >= 0 && is_due(&shim.faults.submit)) lose(i);
+    if (i >= 0 && has_clock() && exceeds(n, info)) lose(i);
     bool lost = i >= 0 && opened[i].lost;
     pthread_mutex_unlock(&lock);
     return lost ? VK_ERROR_DEVICE_LOST : real.QueueSubmit(queue, n, info, fence);
@@ -320,6 +344,16 @@ hook_GetMemoryHostPointerPropertiesEXT(VkDevice device, VkExternalMemoryHandleTy
     return real.GetMemoryHostPointerPropertiesEXT(device, type, pointer, out);
 }
 
+/* Of a device that computes nothing, so that what nobody wrote is no NaN; of what the host sees. */
+static void clear(VkDevice device, VkDeviceMemory memory, uint64_t bytes) {
+    PFN_vkMapMemory map = (PFN_vkMapMemory)real.GetDeviceProcAddr(device, "vkMapMemory");
+    PFN_vkUnmapMemory unmap = (PFN_vkUnmapMemory)real.GetDeviceProcAddr(device, "vkUnmapMemory");
+    void *at = NULL;
+    if (map(device, memory, 0, VK_WHOLE_SIZE, 0, &at) != VK_SUCCESS) return;
+    memset(at, 0, (size_t)bytes);
+    unmap(device, memory);
+}
+
 static VkResult VKAPI_CALL hook_AllocateMemory(VkDevice device, const VkMemoryAllocateInfo *info,
                                                const VkAllocationCallbacks *a,
                                                VkDeviceMemory *out) {
@@ -335,6 +369,7 @@ static VkResult VKAPI_CALL hook_AllocateMemory(VkDevice device, const VkMemoryAl
         fails |= info->allocationSize > left;
     }
     if (!fails) r = real.AllocateMemory(device, &changed, a, out);
+    if (r == VK_SUCCESS && shim.clock.dry) clear(device, *out, info->allocationSize);
     if (r == VK_SUCCESS && !note_allocation(*out, info->allocationSize, heap, is_import(info))) {
         real.FreeMemory(device, *out, a);
         r = VK_ERROR_TOO_MANY_OBJECTS;
@@ -380,6 +415,17 @@ static void VKAPI_CALL hook_DestroyBuffer(VkDevice device, VkBuffer buffer,
 
 /* ---- kernels ---------------------------------------------------------------------------- */
 
+static VkResult VKAPI_CALL hook_CreateShaderModule(VkDevice device,
+                                                   const VkShaderModuleCreateInfo *info,
+                                                   const VkAllocationCallbacks *a,
+                                                   VkShaderModule *out) {
+    VkResult r = real.CreateShaderModule(device, info, a, out);
+    pthread_mutex_lock(&lock);
+    if (r == VK_SUCCESS) clock_module(*out, info->pCode, info->codeSize);
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
 static VkResult VKAPI_CALL hook_CreateComputePipelines(VkDevice device, VkPipelineCache cache,
                                                        uint32_t n,
                                                        const VkComputePipelineCreateInfo *infos,
@@ -388,6 +434,8 @@ static VkResult VKAPI_CALL hook_CreateComputePipelines(VkDevice device, VkPipeli
     VkResult r = real.CreateComputePipelines(device, cache, n, infos, a, out);
     pthread_mutex_lock(&lock);
     if (r == VK_SUCCESS) shim.seen.live_pipelines += n;
+    for (uint32_t i = 0; r == VK_SUCCESS && i < n; i++)
+        clock_pipeline(out[i], infos[i].stage.module);
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -408,8 +456,68 @@ static void VKAPI_CALL hook_CmdDispatch(VkCommandBuffer commands, uint32_t x, ui
     uint64_t grid = (uint64_t)x * y * z;
     if (most > shim.seen.largest_group_count) shim.seen.largest_group_count = most;
     if (grid > shim.seen.largest_grid) shim.seen.largest_grid = grid;
+    clock_dispatch(&shim.clock, commands, grid);
     pthread_mutex_unlock(&lock);
-    real.CmdDispatch(commands, x, y, z);
+    if (!shim.clock.dry) real.CmdDispatch(commands, x, y, z);
+}
+
+/* ---- the clock -------------------------------------------------------------------------- */
+
+static VkResult VKAPI_CALL hook_BeginCommandBuffer(VkCommandBuffer commands,
+                                                   const VkCommandBufferBeginInfo *info) {
+    pthread_mutex_lock(&lock);
+    clock_begin(commands);
+    pthread_mutex_unlock(&lock);
+    return real.BeginCommandBuffer(commands, info);
+}
+
+static void VKAPI_CALL hook_CmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point,
+                                            VkPipeline pipeline) {
+    pthread_mutex_lock(&lock);
+    clock_bind(commands, pipeline);
+    pthread_mutex_unlock(&lock);
+    real.CmdBindPipeline(commands, point, pipeline);
+}
+
+static void VKAPI_CALL hook_CmdCopyBuffer(VkCommandBuffer commands, VkBuffer from, VkBuffer to,
+                                          uint32_t n, const VkBufferCopy *regions) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < n; i++) clock_copy(&shim.clock, commands, regions[i].size);
+    pthread_mutex_unlock(&lock);
+    real.CmdCopyBuffer(commands, from, to, n, regions);
+}
+
+static void VKAPI_CALL hook_CmdExecuteCommands(VkCommandBuffer commands, uint32_t n,
+                                               const VkCommandBuffer *others) {
+    pthread_mutex_lock(&lock);
+    clock_execute(commands, n, others);
+    pthread_mutex_unlock(&lock);
+    real.CmdExecuteCommands(commands, n, others);
+}
+
+static void VKAPI_CALL hook_CmdWriteTimestamp(VkCommandBuffer commands,
+                                              VkPipelineStageFlagBits stage, VkQueryPool pool,
+                                              uint32_t query) {
+    pthread_mutex_lock(&lock);
+    clock_stamp(commands, pool, query);
+    pthread_mutex_unlock(&lock);
+    real.CmdWriteTimestamp(commands, stage, pool, query);
+}
+
+/* Of 64 bits, one behind the other, as the backend asks for them. */
+static VkResult VKAPI_CALL hook_GetQueryPoolResults(VkDevice device, VkQueryPool pool,
+                                                    uint32_t first, uint32_t n, size_t bytes,
+                                                    void *out, VkDeviceSize stride,
+                                                    VkQueryResultFlags flags) {
+    VkResult r = real.GetQueryPoolResults(device, pool, first, n, bytes, out, stride, flags);
+    if (r != VK_SUCCESS || !has_clock()) return r;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t ns = clock_stamped(pool, first + i);
+        memcpy((uint8_t *)out + i * stride, &ns, sizeof ns);
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
 }
 
 /* ---- names ------------------------------------------------------------------------------ */

@@ -1,7 +1,8 @@
 /* shim.h: a loader of Vulkan for tests. Its soname is libvulkan.so.1 and test programs link it, so
  * that the backend finds it in the place of the real loader, to which it hands everything on. On
- * the way it takes limits down, moves memory into heaps of other sizes, lets calls fail, and counts
- * what is made and what is given back. All zero, it changes nothing.
+ * the way it takes limits down, moves memory into heaps of other sizes, lets calls fail, gives the
+ * device another clock, and counts what is made and what is given back. All zero, it changes
+ * nothing.
  *
  * Settings are read whenever a call comes by; set limits before a device is opened. One thread at a
  * time sets them; calls may come from any. Programs that do not know the shim find it by
@@ -38,6 +39,15 @@ struct shim_faults {
     bool imports;        /* not a number: every import of host memory */
 };
 
+/* A device's time, where any of these is not 0: what a command buffer takes follows from what it
+ * holds, the timestamps say so, and nothing else takes time. */
+struct shim_clock {
+    uint64_t launch_ns, group_ns, copy_kib_ns; /* of a launch, of a workgroup, of 1,024 bytes */
+    bool uneven;       /* not a time: workgroups of some kernels take up to 16 times as long */
+    uint64_t limit_ns; /* a submission that takes longer loses the device */
+    bool dry;          /* not a time: nothing is computed, memory is made of zeros */
+};
+
 struct shim_seen {
     uint64_t allocations, submits, dispatches; /* calls */
     uint64_t live_allocations, live_buffers, live_pipelines, live_devices, live_instances;
@@ -48,12 +58,14 @@ struct shim_seen {
     uint64_t calls_after_loss;    /* that gave the lost device work */
     uint32_t largest_group_count; /* in one dimension */
     uint64_t largest_grid;        /* workgroups of one dispatch */
+    uint64_t longest_ns, all_ns;  /* of shim_clock: one submission, all of them */
 };
 
 struct shim {
     struct shim_limits limits;
     struct shim_heaps heaps;
     struct shim_faults faults;
+    struct shim_clock clock;
     struct shim_seen seen;
 };
 
