@@ -71,14 +71,20 @@ static inline struct eb_budget eb_budget_act(void) {
                               "about ten operations and exp or tanh in f32: 24 * 2^-24"};
 }
 
-/* attn_res_mix. slack: the largest sum of a score's magnitudes; an error of a score is a relative
- * error of its weight. */
-static inline struct eb_budget eb_budget_mix(uint64_t n_cols, double slack) {
+/* attn_res_mix: a source's share. slack: the largest sum of a score's magnitudes; an error of a
+ * score is a relative error of its share. */
+static inline struct eb_budget eb_budget_share(uint64_t n_cols, double slack) {
     return (struct eb_budget){
-        2 * (sqrt((double)n_cols) + 16) * EB_HALF_ULP * slack + 32 * EB_HALF_ULP,
-        "of the weighted magnitudes",
-        "scores of n products, each an error of its weight: 2 (sqrt(n) + 16) "
-        "2^-24 of the score's magnitudes"};
+        2 * (sqrt((double)n_cols) + 16) * EB_HALF_ULP * slack + 16 * EB_HALF_ULP, "absolute",
+        "scores of n products, each an error of its share: 2 (sqrt(n) + 16) 2^-24 of the "
+        "score's magnitudes"};
+}
+/* And the mix, whose sum rounds too. */
+static inline struct eb_budget eb_budget_mix(uint64_t n_cols, double slack) {
+    struct eb_budget b = eb_budget_share(n_cols, slack);
+    b.value += 16 * EB_HALF_ULP;
+    b.measure = "of the weighted magnitudes";
+    return b;
 }
 
 /* moe_route: an error of a score, absolute. size: sum of the magnitudes of its products; the slope

@@ -317,7 +317,8 @@ static void mix_of(struct eb_trial *t, const float *values, uint32_t n, uint32_t
         eb_ref_mix_probs(sources, n, cols, w, p, (double)eps, want, &slack);
         struct eb_budget b = eb_budget_mix(cols, slack);
         for (uint32_t s = 0; s < n; s++)
-            eb_trial_within(t, (double)got_probs[r * n + s], want[s], 1, b, "share", r * n + s);
+            eb_trial_within(t, (double)got_probs[r * n + s], want[s], 1,
+                            eb_budget_share(cols, slack), "share", r * n + s);
         for (uint32_t c = 0; c < cols; c++) {
             double sum = 0, size = 0;
             for (uint32_t s = 0; s < n; s++) {

@@ -72,13 +72,14 @@ static void check_groups(struct eb_trial *t, const struct routing *q, const stru
         eb_trial_fail(t, "the pairs are not grouped by expert, each once and rising");
 }
 
-/* One row: ids are the best unless two are nearer than rounding; weights follow from them. */
+/* One row, room: [3 * experts]: ids are the best unless two are nearer than rounding; weights
+ * follow from them. */
 static void check_row(struct eb_trial *t, const struct routing *q, const float *x,
-                      const int32_t *ids, const float *weights, double *s, double *best) {
-    double size = eb_ref_scores(x, q->gate.v, q->hidden, q->experts, q->bias, s, best);
-    double error = 0, sum = 0;
+                      const int32_t *ids, const float *weights, double *room) {
+    double *s = room, *best = s + q->experts, *size = best + q->experts, error = 0, sum = 0;
+    eb_ref_scores(x, q->gate.v, q->hidden, q->experts, q->bias, s, best, size);
     for (uint32_t e = 0; e < q->experts; e++)
-        error = fmax(error, eb_budget_score(q->hidden, size, best[e]));
+        error = fmax(error, eb_budget_score(q->hidden, size[e], best[e]));
     struct eb_budget b = eb_budget_route(error);
     for (uint32_t k = 0; k < q->top_k; k++) {
         if (ids[k] < 0 || ids[k] >= (int32_t)q->experts) {
@@ -110,14 +111,14 @@ static void check_row(struct eb_trial *t, const struct routing *q, const float *
 
 static void route(struct eb_trial *t, const struct routing *q) {
     struct routed r = prepare(t, q);
-    double *s = eb_trial_host(t, q->experts, sizeof *s), *best = eb_trial_host(t, q->experts, 8);
+    double *room = eb_trial_host(t, 3 * (uint64_t)q->experts, sizeof *room);
     if (!eb_trial_call(t, EBRO_OP_MOE_ROUTE, &r.a)) return;
     const int32_t *ids = eb_trial_get(t, &r.ids);
     const float *weights = eb_trial_get(t, &r.weights);
     if (ids == NULL || weights == NULL) return;
     for (uint32_t row = 0; row < q->rows; row++)
         check_row(t, q, q->x + (uint64_t)row * q->hidden, ids + row * q->top_k,
-                  weights + row * q->top_k, s, best);
+                  weights + row * q->top_k, room);
     if (!t->failed) check_groups(t, q, &r, ids);
 }
 
@@ -185,13 +186,13 @@ static void broken_rows(struct eb_trial *t, uint32_t which) {
     for (uint32_t i = 0; i < HIDDEN; i++) q.x[HIDDEN + i] = NAN;
     q.x[2 * HIDDEN + 3] = INFINITY;
     struct routed r = prepare(t, &q);
-    double *s = eb_trial_host(t, EXPERTS, sizeof *s), *best = eb_trial_host(t, EXPERTS, 8);
+    double *room = eb_trial_host(t, 3 * EXPERTS, sizeof *room);
     if (!eb_trial_call(t, EBRO_OP_MOE_ROUTE, &r.a)) return;
     const int32_t *ids = eb_trial_get(t, &r.ids);
     const float *weights = eb_trial_get(t, &r.weights);
     if (ids == NULL || weights == NULL) return;
     for (uint32_t row = 0; row < ROWS; row += 3)
-        check_row(t, &q, q.x + row * HIDDEN, ids + row * TOP, weights + row * TOP, s, best);
+        check_row(t, &q, q.x + row * HIDDEN, ids + row * TOP, weights + row * TOP, room);
     for (uint32_t i = 0; i < ROWS * TOP; i++) {
         if (ids[i] < 0 || ids[i] >= EXPERTS) eb_trial_fail(t, "chose expert %d", (int)ids[i]);
         if (i / TOP == 1 && !isnan(weights[i])) eb_trial_fail(t, "hides a row of NaN");

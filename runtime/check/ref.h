@@ -34,10 +34,10 @@ void eb_ref_mix_probs(const float *const *sources, uint32_t n_sources, uint64_t 
                       const double *norm_weight, const double *proj, double eps, double *probs,
                       double *slack);
 
-/* Scores of moe_route for one row: s [n_experts] = sigmoid(x w^T), best = s + bias (NULL: 0).
- * Returns the largest sum of magnitudes of a score's products. */
-double eb_ref_scores(const float *x, const double *w, uint64_t hidden, uint32_t n_experts,
-                     const float *bias, double *s, double *best);
+/* Scores of moe_route for one row: s [n_experts] = sigmoid(x w^T), best = s + bias (NULL: 0), size:
+ * the sum of the magnitudes of each score's products. */
+void eb_ref_scores(const float *x, const double *w, uint64_t hidden, uint32_t n_experts,
+                   const float *bias, double *s, double *best, double *size);
 
 /* One expert of moe_experts for one row: adds weight * w2 act(w1 x, w3 x) to out [in], and the same
  * with magnitudes to size. w1, w3 [inner][in], w2 [in][inner]; h [inner] is room. */

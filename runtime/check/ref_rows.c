@@ -42,16 +42,14 @@ void eb_ref_mix_probs(const float *const *sources, uint32_t n_sources, uint64_t 
         probs[s] = n_sources == 1 ? 1.0 : exp(probs[s] - max) / sum;
 }
 
-double eb_ref_scores(const float *x, const double *w, uint64_t hidden, uint32_t n_experts,
-                     const float *bias, double *s, double *best) {
-    double largest = 0;
+void eb_ref_scores(const float *x, const double *w, uint64_t hidden, uint32_t n_experts,
+                   const float *bias, double *s, double *best, double *size) {
     for (uint32_t e = 0; e < n_experts; e++) {
         struct eb_ref_sum dot = eb_ref_product(x, w + e * hidden, 1, hidden, 0);
         s[e] = eb_ref_sigmoid(dot.sum);
         best[e] = s[e] + (bias != NULL ? (double)bias[e] : 0);
-        largest = fmax(largest, dot.size);
+        size[e] = dot.size;
     }
-    return largest;
 }
 
 void eb_ref_expert(const struct eb_ref_expert *e, const float *x, double weight, double *h,

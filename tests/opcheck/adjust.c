@@ -50,15 +50,6 @@ static void random_list(ebro_logit_adjust *out, uint32_t n) {
     }
 }
 
-static void apply(double *x, const ebro_logit_adjust *list, int32_t first, int32_t end) {
-    for (int32_t i = first; i < end; i++) {
-        if (list[i].id < 0 || list[i].id >= VOCAB) continue;
-        double *l = &x[list[i].id];
-        *l = (*l > 0 ? *l / (double)list[i].repeat : *l * (double)list[i].repeat) +
-             (double)list[i].add;
-    }
-}
-
 /* Greedy over many rows: the float64 argmax, unless two logits are nearer than rounding (1e-5). */
 static void greedy_matches_float64(void **state) {
     (void)state;
@@ -81,7 +72,7 @@ static void greedy_matches_float64(void **state) {
             int best = 0, plain = 0;
             for (int i = 0; i < VOCAB; i++) x[i] = (double)logits[r * VOCAB + i];
             for (int i = 1; i < VOCAB; i++) plain = x[i] > x[plain] ? i : plain;
-            apply(x, list, offsets[r], offsets[r + 1]);
+            eb_ref_adjust(x, VOCAB, list + offsets[r], (uint32_t)(offsets[r + 1] - offsets[r]));
             for (int i = 1; i < VOCAB; i++) best = x[i] > x[best] ? i : best;
             assert_in_range(ids[r], 0, VOCAB - 1);
             if (x[best] - x[ids[r]] > 1e-5) {
@@ -118,7 +109,7 @@ static void draws_match_adjusted_logits(void **state) {
                                              .position = (uint64_t)round};
             random_list(list + offsets[r], (uint32_t)(offsets[r + 1] - offsets[r]));
             for (int i = 0; i < VOCAB; i++) x[i] = (double)logits[r * VOCAB + i];
-            apply(x, list, offsets[r], offsets[r + 1]);
+            eb_ref_adjust(x, VOCAB, list + offsets[r], (uint32_t)(offsets[r + 1] - offsets[r]));
             for (int i = 0; i < VOCAB; i++) changed[r * VOCAB + i] = (float)x[i];
         }
         struct call with = make(logits, params, ROWS), before = make(changed, params, ROWS);

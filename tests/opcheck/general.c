@@ -1,12 +1,8 @@
 /* general.c: the row-wise ops against float64: embed, linear, rms_norm, act_mul, attn_res_mix.
  * Copies, sample and the MoE ops have files of their own.
  *
- * Bounds. u = 2^-24 is half a unit in the last place of f32. A sum of n products is held to
- * (2.5 sqrt(n) + 8) u times the sum of their magnitudes: the rounding of one addition deviates by
- * 0.58 u times the sum so far, which is nearly all where one product outweighs the rest; n of
- * random sign by the root of n times that, and four deviations are allowed. 8 covers products and
- * the joining of partial sums. Elementwise functions are held to a few u per operation of the
- * formula; f32 exp and tanh are good to about one unit. */
+ * Bounds: check/budget.h.
+ */
 #include <float.h>
 
 #include "tests/opcheck/rig.h"
@@ -16,15 +12,6 @@ static const int32_t dtypes[4] = {EBRO_F32, EBRO_F16, EBRO_BF16, EBRO_MXFP4};
 
 /* ---- linear ----------------------------------------------------------------------------- */
 
-/* What a device with matrix units for bf16 loses of one factor: x is split into two bf16. Its
- * errors have random signs, four of their standard deviations are allowed. (Two f16 lose no more
- * than a rounding.) */
-static double factor_error(const ebro_weight *w) {
-    const uint64_t units = EBRO_CAP_MATRIX | EBRO_CAP_BF16;
-    bool narrow = !w->transposed && (w->dtype == EBRO_BF16 || w->dtype == EBRO_MXFP4);
-    return narrow && (rig.device->caps.bits & units) == units ? 4 * 0x1p-17 : 0;
-}
-
 /* Fails unless got is within the bound of start + x w: w [rows][cols] in float64. */
 static void check_product(const float *got, const float *x, uint64_t n_rows, const double *w,
                           const ebro_weight *shape, const float *start, const char *what) {
@@ -32,17 +19,12 @@ static void check_product(const float *got, const float *x, uint64_t n_rows, con
     uint64_t out = shape->transposed ? shape->cols : shape->rows;
     for (uint64_t r = 0; r < n_rows; r++) {
         for (uint64_t o = 0; o < out; o++) {
-            double sum = start ? (double)start[r * out + o] : 0.0, size = fabs(sum), squares = 0;
-            for (uint64_t i = 0; i < in; i++) {
-                double p =
-                    (double)x[r * in + i] * (shape->transposed ? w[i * out + o] : w[o * in + i]);
-                sum += p;
-                size += fabs(p);
-                squares += p * p;
-            }
-            double bound =
-                (2.5 * sqrt((double)in) + 8) * u * size + factor_error(shape) * sqrt(squares);
-            test_le(fabs((double)got[r * out + o] - sum), bound,
+            bool t = shape->transposed;
+            struct eb_ref_sum sum = eb_ref_product(x + r * in, t ? w + o : w + o * in, t ? out : 1,
+                                                   in, start ? (double)start[r * out + o] : 0.0);
+            struct eb_budget b =
+                eb_budget_product(in, rig.device->caps.bits, shape, sum.size, sum.squares);
+            test_le(fabs((double)got[r * out + o] - sum.sum), b.value * sum.size,
                     "%s, row %" PRIu64 " output %" PRIu64, what, r, o);
         }
     }
@@ -404,16 +386,11 @@ static void norm_random(void **state) {
         ebro_vec weight = rig_vec(dtypes[v % 3], cols, &w);
         const float *got = norm(x, rows, cols, 1e-5f, v & 1 ? &weight : NULL, gate, v & 4);
         for (uint32_t i = 0; i < rows * cols; i++) {
-            double sum = 0;
-            for (uint32_t c = 0; c < cols; c++) {
-                double e = (double)x[i / cols * cols + c];
-                sum += e * e;
-            }
-            double want = (double)x[i] / sqrt(sum / cols + (double)1e-5f);
+            double inv = eb_ref_inverse_rms(x + i / cols * cols, cols, (double)1e-5f);
+            double want = (double)x[i] * inv;
             if (v & 1) want *= w[i % cols];
-            if (gate) want *= rig_sigmoid((double)gate[i]);
-            /* Root, two or three products, and a sigmoid of five roundings. */
-            test_le(fabs((double)got[i] - want), (sqrt((double)cols) + 16) * u * fabs(want),
+            if (gate) want *= eb_ref_sigmoid((double)gate[i]);
+            test_le(fabs((double)got[i] - want), eb_budget_norm(cols).value * fabs(want),
                     "rms_norm variant %u %ux%u element %u", v, rows, cols, i);
         }
         rig_reset(state);
@@ -497,8 +474,8 @@ static void act_random(void **state) {
                 float *gate = rig_normal(rows * cols / group, 8), *up = rig_normal(rows * cols, 20);
                 const float *got = act(kind, gate, up, rows, cols, group, place);
                 for (uint32_t i = 0; i < rows * cols; i++) {
-                    double want = rig_act(kind, 4, 25, (double)gate[i / group], (double)up[i]);
-                    test_le(fabs((double)got[i] - want), 24 * u * fabs(want) + 1e-38,
+                    double want = eb_ref_act(kind, 4, 25, (double)gate[i / group], (double)up[i]);
+                    test_le(fabs((double)got[i] - want), eb_budget_act().value * fabs(want) + 1e-38,
                             "act %d place %d group %u", kind, place, group);
                 }
                 rig_reset(state);
@@ -516,9 +493,9 @@ static void act_long(void **state) {
         float *gate = rig_normal(rows * cols / group, 8), *up = rig_normal(rows * cols, 20);
         const float *got = act_padded(kind, gate, up, rows, cols, group, (int)(v % 2), 4);
         for (uint32_t i = 0; i < rows * cols; i++) {
-            double want = rig_act(kind, 4, 25, (double)gate[i / group], (double)up[i]);
-            test_le(fabs((double)got[i] - want), 24 * u * fabs(want) + 1e-38, "act %d %ux%u", kind,
-                    rows, cols);
+            double want = eb_ref_act(kind, 4, 25, (double)gate[i / group], (double)up[i]);
+            test_le(fabs((double)got[i] - want), eb_budget_act().value * fabs(want) + 1e-38,
+                    "act %d %ux%u", kind, rows, cols);
         }
         rig_reset(state);
     }
@@ -532,7 +509,8 @@ static void act_golden(void **state) {
     double *ref = rig_keep(test_f64(test_tensor(g, "situ.out")));
     const float *got = act(EBRO_ACT_SITU, gate, up, 1, 2014, 1, 0);
     for (uint32_t i = 0; i < 2014; i++) {
-        test_le(fabs((double)got[i] - ref[i]), 24 * u * fabs(ref[i]) + 1e-38, "situ %u", i);
+        test_le(fabs((double)got[i] - ref[i]), eb_budget_act().value * fabs(ref[i]) + 1e-38,
+                "situ %u", i);
     }
 }
 
@@ -547,10 +525,10 @@ static void act_extremes(void **state) {
     for (int32_t kind = EBRO_ACT_SILU; kind <= EBRO_ACT_SIGMOID; kind++) {
         const float *got = act(kind, x, one, 1, n, 1, 0);
         for (uint32_t i = 0; i < n; i++) {
-            double want = rig_act(kind, 4, 25, (double)x[i], 1.0);
+            double want = eb_ref_act(kind, 4, 25, (double)x[i], 1.0);
             /* Below the smallest normal number relative precision ends. */
-            test_le(fabs((double)got[i] - want), 24 * u * fabs(want) + 1e-37, "act %d of %g", kind,
-                    (double)x[i]);
+            test_le(fabs((double)got[i] - want), eb_budget_act().value * fabs(want) + 1e-37,
+                    "act %d of %g", kind, (double)x[i]);
         }
     }
 }
@@ -578,38 +556,25 @@ static void check_mix(const float *values, uint32_t n, uint32_t rows, uint32_t c
     rig_sync();
     const float *got = rig_mat_get(&out), *got_probs = rig_mat_get(&probs);
     for (uint32_t r = 0; r < rows; r++) {
-        double score[EBRO_MAX_SOURCES], bound = 0, sum = 0, max = -HUGE_VAL;
+        const float *sources[EBRO_MAX_SOURCES];
+        double share[EBRO_MAX_SOURCES], slack;
+        for (uint32_t s = 0; s < n; s++) sources[s] = values + ((uint64_t)s * rows + r) * cols;
+        eb_ref_mix_probs(sources, n, cols, w, p, (double)1e-5f, share, &slack);
+        const double bound = eb_budget_mix(cols, slack).value;
         for (uint32_t s = 0; s < n; s++) {
-            const float *x = values + ((uint64_t)s * rows + r) * cols;
-            double square = 0, dot = 0, size = 0;
-            for (uint32_t c = 0; c < cols; c++) {
-                square += (double)x[c] * (double)x[c];
-                dot += (double)x[c] * w[c] * p[c];
-                size += fabs((double)x[c] * w[c] * p[c]);
-            }
-            double inv = 1 / sqrt(square / cols + (double)1e-5f);
-            score[s] = dot * inv;
-            max = fmax(max, score[s]);
-            /* An error of a score is a relative error of its weight. */
-            bound = fmax(bound, (sqrt((double)cols) + 16) * u * size * inv);
-        }
-        bound = 2 * bound + 16 * u;
-        for (uint32_t s = 0; s < n; s++) sum += exp(score[s] - max);
-        for (uint32_t s = 0; s < n; s++) {
-            double want = n == 1 ? 1.0 : exp(score[s] - max) / sum;
-            if (ref_probs) test_le(fabs(want - ref_probs[r * n + s]), 2 * u, "reference");
-            test_le(fabs((double)got_probs[r * n + s] - want), bound, "probs of %u", n);
+            if (ref_probs) test_le(fabs(share[s] - ref_probs[r * n + s]), 2 * u, "reference");
+            test_le(fabs((double)got_probs[r * n + s] - share[s]),
+                    eb_budget_share(cols, slack).value, "probs of %u", n);
         }
         for (uint32_t c = 0; c < cols; c++) {
             double want = 0, size = 0;
             for (uint32_t s = 0; s < n; s++) {
                 double x = (double)values[((uint64_t)s * rows + r) * cols + c];
-                double weight = n == 1 ? 1.0 : exp(score[s] - max) / sum;
-                want += weight * x;
-                size += weight * fabs(x);
+                want += share[s] * x;
+                size += share[s] * fabs(x);
             }
             if (ref) test_le(fabs(want - ref[r * cols + c]), 4 * u * (size + 1e-3), "reference");
-            test_le(fabs((double)got[r * cols + c] - want), (bound + 16 * u) * size,
+            test_le(fabs((double)got[r * cols + c] - want), bound * size,
                     "mix of %u, row %u column %u", n, r, c);
         }
     }

@@ -2,17 +2,17 @@
  * from one that forgets all to one that forgets nothing, states scattered over blocks. Golden
  * vectors are in kda_golden.c, the convolution and the fused step in kda_step.c.
  *
- * Bounds, relative to the norm and to the largest element: 1e-5. f32 arithmetic alone costs about
- * 1e-6 here. A BF16 state adds half a unit in its last place, 2^-8. */
+ * Bounds: eb_budget_kda and eb_budget_kda_state (check/budget.h).
+ */
 #include "tests/opcheck/kda_ref.h"
 
-static const double bound = 1e-5;
-static const double bf16_bound = 1.0 / 256 + 1e-5;
+#define bound (eb_budget_kda().value)
+#define bf16_bound (eb_budget_kda_state(EBRO_BF16).value)
 
 /* One plan of a case against the reference; states random. */
-static void check_plan(const struct kda_case *c, const struct seq_plan *p, int32_t dtype,
+static void check_plan(const struct eb_ref_kda *c, const struct eb_ref_plan *p, int32_t dtype,
                        struct seq_layout layout, const char *what) {
-    uint64_t n = (uint64_t)c->n_rows * c->n_heads * c->dim, size = kda_state_size(c);
+    uint64_t n = (uint64_t)c->n_rows * c->n_heads * c->dim, size = eb_ref_kda_size(c);
     struct seq_pool pool =
         seq_pool(SEQ_SLOTS, c->n_heads, (uint64_t)c->dim * c->dim, dtype, layout);
     double *states = kda_random_state(SEQ_SLOTS * size), *o = rig_host(n, sizeof *o);
@@ -35,7 +35,7 @@ static float raw_for(int32_t form, double g, double lower_bound) {
     return (float)(log(y) - log1p(-y));
 }
 
-static void plain_gate(struct kda_case *c) {
+static void plain_gate(struct eb_ref_kda *c) {
     set_all(c->a_log, c->n_heads, 0);
     set_all(c->dt_bias, (uint64_t)c->n_heads * c->dim, 0);
 }
@@ -44,8 +44,8 @@ static void plain_gate(struct kda_case *c) {
 
 static void every_length(uint32_t n_heads, uint32_t dim, int32_t form) {
     enum { MAX = 130 };
-    struct kda_case c = kda_random(MAX, n_heads, dim, form);
-    uint64_t channels = (uint64_t)n_heads * dim, size = kda_state_size(&c);
+    struct eb_ref_kda c = kda_random(MAX, n_heads, dim, form);
+    uint64_t channels = (uint64_t)n_heads * dim, size = eb_ref_kda_size(&c);
     struct seq_pool pool =
         seq_pool(2, n_heads, (uint64_t)dim * dim, EBRO_F32, (struct seq_layout){1, 0, 0, 0});
     double *start = kda_random_state(size), *o = rig_host(MAX * channels, sizeof *o);
@@ -60,10 +60,10 @@ static void every_length(uint32_t n_heads, uint32_t dim, int32_t form) {
         char what[64];
         snprintf(what, sizeof what, "T %u, %u heads of %u, gate %d", n, n_heads, dim, (int)form);
         struct seq_mark mark = seq_mark();
-        struct kda_case last = kda_from(&c, n - 1, 1), first = kda_from(&c, 0, n);
+        struct eb_ref_kda last = kda_from(&c, n - 1, 1), first = kda_from(&c, 0, n);
         double *row[3] = {qkv[0] + (n - 1) * channels, qkv[1] + (n - 1) * channels,
                           qkv[2] + (n - 1) * channels};
-        struct seq_plan one = seq_one(1, 1, 1), p = seq_one(n, 0, 1);
+        struct eb_ref_plan one = seq_one(1, 1, 1), p = seq_one(n, 0, 1);
         kda_ref_run(&last, row, &one, false, states, o + (n - 1) * channels);
         if (n % rig.stride == phase) {
             kda_near(kda_chunked(&first, &p, &pool), o, n * channels, bound, what);
@@ -92,8 +92,8 @@ static void odd_dims(void **state) {
         for (uint32_t n = 1; n < 80; n += 13) {
             char what[64];
             snprintf(what, sizeof what, "head_dim %u, T %u", dims[i], n);
-            struct kda_case c = kda_random(n, 3, dims[i], (int32_t)(i & 1));
-            struct seq_plan p = seq_one(n, 0, 1);
+            struct eb_ref_kda c = kda_random(n, 3, dims[i], (int32_t)(i & 1));
+            struct eb_ref_plan p = seq_one(n, 0, 1);
             check_plan(&c, &p, EBRO_F32, seq_random_layout(3), what);
             rig_reset(state);
         }
@@ -114,10 +114,10 @@ static void even_gates(void **state) {
                 char what[64];
                 uint32_t n = gate_lengths[i];
                 snprintf(what, sizeof what, "g = %g, T %u, gate %d", values[v], n, (int)form);
-                struct kda_case c = kda_random(n, 1, 128, form);
+                struct eb_ref_kda c = kda_random(n, 1, 128, form);
                 plain_gate(&c);
                 set_all(c.g_raw, (uint64_t)n * 128, raw_for(form, values[v], -5));
-                struct seq_plan p = seq_one(n, 0, 1);
+                struct eb_ref_plan p = seq_one(n, 0, 1);
                 check_plan(&c, &p, EBRO_F32, (struct seq_layout){1, 0, 0, 0}, what);
                 rig_reset(state);
             }
@@ -133,7 +133,7 @@ static void uneven_gates(void **state) {
             char what[64];
             uint32_t n = gate_lengths[i], dim = 128, special = n / 2;
             snprintf(what, sizeof what, "uneven gates %d, T %u", kind, n);
-            struct kda_case c = kda_random(n, 1, dim, EBRO_GATE_SOFTPLUS);
+            struct eb_ref_kda c = kda_random(n, 1, dim, EBRO_GATE_SOFTPLUS);
             plain_gate(&c);
             float strong = raw_for(EBRO_GATE_SOFTPLUS, -20, 0);
             float weak = raw_for(EBRO_GATE_SOFTPLUS, -0.001, 0);
@@ -147,7 +147,7 @@ static void uneven_gates(void **state) {
                     if (kind == 4) *raw = t == special && k == 5 ? 1000.0f : weak;
                 }
             }
-            struct seq_plan p = seq_one(n, 0, 1);
+            struct eb_ref_plan p = seq_one(n, 0, 1);
             check_plan(&c, &p, EBRO_F32, (struct seq_layout){1, 0, 0, 0}, what);
             rig_reset(state);
         }
@@ -163,7 +163,7 @@ static void hard_betas(void **state) {
             char what[64];
             uint32_t dim = 64;
             snprintf(what, sizeof what, "beta kind %d, T %u", kind, n);
-            struct kda_case c = kda_random(n, 1, dim, EBRO_GATE_BOUNDED);
+            struct eb_ref_kda c = kda_random(n, 1, dim, EBRO_GATE_BOUNDED);
             plain_gate(&c);
             set_all(c.g_raw, (uint64_t)n * dim, raw_for(EBRO_GATE_BOUNDED, -1e-4, -5));
             set_all(c.beta_raw, n, kind == 2 ? -200.0f : 40.0f);
@@ -172,7 +172,7 @@ static void hard_betas(void **state) {
                 memcpy(k, c.k, dim * sizeof *k);
                 if (kind == 1) k[t % dim] *= 1.001f; /* nearly one key */
             }
-            struct seq_plan p = seq_one(n, 0, 1);
+            struct eb_ref_plan p = seq_one(n, 0, 1);
             check_plan(&c, &p, EBRO_F32, (struct seq_layout){1, 0, 0, 0}, what);
             rig_reset(state);
         }
@@ -186,7 +186,7 @@ static void hard_betas(void **state) {
 static void layout(void **state) {
     (void)state;
     enum { DIM = 16, KEY = 3, VALUE = 5 };
-    struct kda_case c = kda_random(2, 1, DIM, EBRO_GATE_BOUNDED);
+    struct eb_ref_kda c = kda_random(2, 1, DIM, EBRO_GATE_BOUNDED);
     plain_gate(&c);
     set_all(c.g_raw, 2 * DIM, -200); /* g = 0 */
     c.beta_raw[0] = 200;
@@ -201,7 +201,7 @@ static void layout(void **state) {
     c.l2_eps = 0;
     /* A q or k of zeros has no direction: give the unused ones one. */
     c.q[0] = 1;
-    struct seq_plan p = seq_one(2, -1, 1);
+    struct eb_ref_plan p = seq_one(2, -1, 1);
     struct seq_pool pool = seq_pool(2, 1, DIM * DIM, EBRO_F32, (struct seq_layout){1, 0, 0, 0});
     const float *o = kda_chunked(&c, &p, &pool);
     const float *s = seq_pool_get(&pool, rig_get(&pool.buf), 1);
@@ -220,10 +220,10 @@ static void plans(void **state) {
         char what[64];
         int32_t dtype = i % 3 == 2 ? EBRO_BF16 : EBRO_F32;
         uint32_t n_heads = 1 + rig_below(4), dim = i % 4 ? 64 : 32;
-        struct seq_plan p = seq_random_plan(100);
+        struct eb_ref_plan p = seq_random_plan(100);
         snprintf(what, sizeof what, "plan %u: %u sequences, %u rows, %u emitted, %s", i, p.n_seqs,
-                 seq_rows_of(&p), p.n_emit, eb_dtype_name(dtype));
-        struct kda_case c = kda_random(seq_rows_of(&p), n_heads, dim, i & 1);
+                 eb_ref_rows(&p), p.n_emit, eb_dtype_name(dtype));
+        struct eb_ref_kda c = kda_random(eb_ref_rows(&p), n_heads, dim, i & 1);
         check_plan(&c, &p, dtype, seq_random_layout(n_heads), what);
         rig_reset(state);
     }
@@ -233,21 +233,21 @@ static void plans(void **state) {
 static void cuts(void **state) {
     for (uint32_t i = rig_first(); i < 12; i += rig.stride) {
         enum { N = 150 };
-        struct kda_case c = kda_random(N, 2, 64, i & 1);
-        uint64_t channels = 128, size = kda_state_size(&c);
+        struct eb_ref_kda c = kda_random(N, 2, 64, i & 1);
+        uint64_t channels = 128, size = eb_ref_kda_size(&c);
         double *states = kda_random_state(2 * size), *o = rig_host(N * channels, sizeof *o);
         double *qkv[3] = {kda_widen(c.q, N * channels), kda_widen(c.k, N * channels),
                           kda_widen(c.v, N * channels)};
         struct seq_pool pool = seq_pool(2, 2, 64 * 64, EBRO_F32, seq_random_layout(2));
-        struct seq_plan whole = seq_one(N, 0, 0);
+        struct eb_ref_plan whole = seq_one(N, 0, 0);
         seq_pool_put(&pool, 0, states);
         seq_pool_upload(&pool);
         kda_ref_run(&c, qkv, &whole, false, states, o);
         for (uint32_t row = 0, n; row < N; row += n) {
             n = 1 + rig_below(rig_below(2) ? 70 : 5);
             if (n > N - row) n = N - row;
-            struct kda_case part = kda_from(&c, row, n);
-            struct seq_plan p = seq_one(n, 0, 0);
+            struct eb_ref_kda part = kda_from(&c, row, n);
+            struct eb_ref_plan p = seq_one(n, 0, 0);
             kda_near(kda_chunked(&part, &p, &pool), o + row * channels, n * channels, bound, "cut");
         }
         seq_pool_check(&pool, &whole, states, bound, "after the last cut");
@@ -259,9 +259,9 @@ static void cuts(void **state) {
 static void long_run(void **state) {
     (void)state;
     for (int32_t form = 0; form < 2; form++) {
-        struct kda_case c = kda_random(4500, 1, 64, form);
+        struct eb_ref_kda c = kda_random(4500, 1, 64, form);
         if (form == EBRO_GATE_BOUNDED) set_all(c.dt_bias, 64, -9); /* g about -6e-4 */
-        struct seq_plan p = seq_one(4500, 0, 1);
+        struct eb_ref_plan p = seq_one(4500, 0, 1);
         check_plan(&c, &p, EBRO_F32, (struct seq_layout){1, 0, 0, 0}, "4500 tokens");
     }
 }

@@ -2,22 +2,22 @@
  * rows in one call and in calls of one row each. The convolution, kda_step and odd shapes are
  * tested in kda.c and kda_step.c.
  *
- * Bound: 1e-5 relative. A token-by-token f32 recurrence lands near 1e-6 of these vectors; the rest
- * is room for chunks. */
+ * Bounds: eb_budget_kda and eb_budget_kda_state (check/budget.h).
+ */
 #include "tests/opcheck/kda_ref.h"
 
-static const double bound = 1e-5;
+#define bound (eb_budget_kda().value)
 
 enum { MIN_CASES = 8 }; /* of a file: what the tree holds at least */
 
-static struct kda_case load(const struct test_golden *g, const char *name, int32_t form) {
+static struct eb_ref_kda load(const struct test_golden *g, const char *name, int32_t form) {
     const struct eb_tensor *q = test_tensor(g, "%s.q", name);
-    struct kda_case c = {.n_rows = (uint32_t)q->shape[0],
-                         .n_heads = (uint32_t)q->shape[1],
-                         .dim = (uint32_t)q->shape[2],
-                         .form = form,
-                         .lower_bound = -5.0f,
-                         .l2_eps = 1e-6f};
+    struct eb_ref_kda c = {.n_rows = (uint32_t)q->shape[0],
+                           .n_heads = (uint32_t)q->shape[1],
+                           .dim = (uint32_t)q->shape[2],
+                           .form = form,
+                           .lower_bound = -5.0f,
+                           .l2_eps = 1e-6f};
     c.q = rig_keep(test_f32(q));
     c.k = rig_keep(test_f32(test_tensor(g, "%s.k", name)));
     c.v = rig_keep(test_f32(test_tensor(g, "%s.v", name)));
@@ -29,8 +29,8 @@ static struct kda_case load(const struct test_golden *g, const char *name, int32
 }
 
 static void run_case(const struct test_golden *g, const char *name, int32_t form) {
-    struct kda_case c = load(g, name, form);
-    uint64_t channels = (uint64_t)c.n_heads * c.dim, size = kda_state_size(&c);
+    struct eb_ref_kda c = load(g, name, form);
+    uint64_t channels = (uint64_t)c.n_heads * c.dim, size = eb_ref_kda_size(&c);
     const struct eb_tensor *s0 = test_tensor_opt(g, "%s.S0", name);
     double *o = rig_keep(test_f64(test_tensor(g, "%s.o", name)));
     double *end = rig_keep(test_f64(test_tensor(g, "%s.S", name)));
@@ -39,7 +39,7 @@ static void run_case(const struct test_golden *g, const char *name, int32_t form
     char what[96];
 
     memcpy(states + size, end, size * sizeof *end);
-    struct seq_plan p = seq_one(c.n_rows, start ? 0 : -1, 1);
+    struct eb_ref_plan p = seq_one(c.n_rows, start ? 0 : -1, 1);
     struct seq_pool pool = seq_pool(2, c.n_heads, (uint64_t)c.dim * c.dim, EBRO_F32, layout);
     if (start) seq_pool_put(&pool, 0, start);
     seq_pool_upload(&pool);
@@ -48,12 +48,12 @@ static void run_case(const struct test_golden *g, const char *name, int32_t form
     seq_pool_check(&pool, &p, states, bound, what);
 
     snprintf(what, sizeof what, "%s row by row", name);
-    struct seq_plan one = seq_one(1, start ? 0 : -1, 1);
+    struct eb_ref_plan one = seq_one(1, start ? 0 : -1, 1);
     seq_pool_upload(&pool);
     float *got = rig_host(c.n_rows * channels, sizeof *got);
     for (uint32_t row = 0; row < c.n_rows; row++) {
         struct seq_mark mark = seq_mark();
-        struct kda_case r = kda_from(&c, row, 1);
+        struct eb_ref_kda r = kda_from(&c, row, 1);
         memcpy(got + row * channels, kda_chunked(&r, &one, &pool), channels * sizeof *got);
         one.in[0] = 1;
         seq_release(mark);

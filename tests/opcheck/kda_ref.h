@@ -1,29 +1,15 @@
-/* kda_ref.h: KDA in float64, one token after the other, and the chunked ops run on the same data.
- * The reference is written from the formulas alone:
- *   S <- diag(exp g) S; e = v - S^T k; S <- S + beta k e^T; o = S^T q. */
+/* kda_ref.h: data for the tests of KDA, its float64 reference (check/ref.h) and the chunked ops run
+ * on them. */
 #ifndef EB_TEST_KDA_REF_H
 #define EB_TEST_KDA_REF_H
 
 #include "tests/opcheck/seq_rig.h"
 
-struct kda_case {
-    uint32_t n_rows, n_heads, dim;
-    float *q, *k, *v, *g_raw; /* [n_rows][n_heads * dim] */
-    float *beta_raw;          /* [n_rows][n_heads] */
-    float *a_log, *dt_bias;   /* [n_heads], [n_heads * dim] */
-    int32_t form;
-    float lower_bound, l2_eps;
-};
-
-static inline uint64_t kda_state_size(const struct kda_case *c) {
-    return (uint64_t)c->n_heads * c->dim * c->dim;
-}
-
 /* Everything random: decays of all sizes, betas on both sides. */
-static inline struct kda_case kda_random(uint32_t n_rows, uint32_t n_heads, uint32_t dim,
-                                         int32_t form) {
+static inline struct eb_ref_kda kda_random(uint32_t n_rows, uint32_t n_heads, uint32_t dim,
+                                           int32_t form) {
     uint64_t n = (uint64_t)n_rows * n_heads * dim;
-    struct kda_case c = {.n_rows = n_rows, .n_heads = n_heads, .dim = dim, .form = form};
+    struct eb_ref_kda c = {.n_rows = n_rows, .n_heads = n_heads, .dim = dim, .form = form};
     c.q = rig_normal(n, 1);
     c.k = rig_normal(n, 1);
     c.v = rig_normal(n, 1);
@@ -40,49 +26,8 @@ static inline struct kda_case kda_random(uint32_t n_rows, uint32_t n_heads, uint
 /* A random start state whose values fit BF16. */
 static inline double *kda_random_state(uint64_t n) {
     double *s = rig_host(n, sizeof *s);
-    for (uint64_t i = 0; i < n; i++) s[i] = (double)seq_bf16((double)test_normal(&rig.rng));
+    for (uint64_t i = 0; i < n; i++) s[i] = (double)eb_ref_bf16((double)test_normal(&rig.rng));
     return s;
-}
-
-static inline double kda_ref_decay(const struct kda_case *c, uint64_t row, uint32_t h, uint32_t i) {
-    double a = exp((double)c->a_log[h]);
-    double x = (double)c->g_raw[(row * c->n_heads + h) * c->dim + i] +
-               (double)c->dt_bias[(uint64_t)h * c->dim + i];
-    if (c->form == EBRO_GATE_BOUNDED) return exp((double)c->lower_bound * rig_sigmoid(a * x));
-    return exp(-a * (fmax(x, 0.0) + log1p(exp(-fabs(x)))));
-}
-
-static inline double kda_ref_inverse_norm(const double *x, uint32_t n, double eps) {
-    double sum = eps;
-    for (uint32_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return 1.0 / sqrt(sum);
-}
-
-/* One token of one head; q, k and v as they leave the convolution. */
-static inline void kda_ref_token(const struct kda_case *c, uint64_t row, uint32_t h,
-                                 const double *q, const double *k, const double *v, double *s,
-                                 double *o) {
-    uint32_t dim = c->dim;
-    double nq = kda_ref_inverse_norm(q, dim, (double)c->l2_eps) / sqrt((double)dim);
-    double nk = kda_ref_inverse_norm(k, dim, (double)c->l2_eps);
-    double beta = rig_sigmoid((double)c->beta_raw[row * c->n_heads + h]), e[256];
-    assert_true(dim <= 256);
-    for (uint32_t j = 0; j < dim; j++) e[j] = v[j];
-    for (uint32_t i = 0; i < dim; i++) {
-        double decay = kda_ref_decay(c, row, h, i), ki = k[i] * nk;
-        for (uint32_t j = 0; j < dim; j++) {
-            s[i * dim + j] *= decay;
-            e[j] -= s[i * dim + j] * ki;
-        }
-    }
-    memset(o, 0, dim * sizeof *o);
-    for (uint32_t i = 0; i < dim; i++) {
-        double bk = beta * k[i] * nk, qi = q[i] * nq;
-        for (uint32_t j = 0; j < dim; j++) {
-            s[i * dim + j] += bk * e[j];
-            o[j] += s[i * dim + j] * qi;
-        }
-    }
 }
 
 static inline double *kda_widen(const float *x, uint64_t n) {
@@ -91,33 +36,15 @@ static inline double *kda_widen(const float *x, uint64_t n) {
     return y;
 }
 
-/* All sequences of a plan. states [n_slots][n_heads][dim][dim] holds the start states and receives
- * what the plan writes; o [n_rows][n_heads * dim]. `rounded`: the state is BF16 after every token.
- */
-static inline void kda_ref_run(const struct kda_case *c, double *const qkv[3],
-                               const struct seq_plan *p, bool rounded, double *states, double *o) {
-    uint64_t size = kda_state_size(c), head = (uint64_t)c->dim * c->dim;
-    double *s = rig_host(size, sizeof *s);
-    for (uint32_t q = 0; q < p->n_seqs; q++) {
-        memset(s, 0, size * sizeof *s);
-        if (p->in[q] >= 0) memcpy(s, states + (uint64_t)p->in[q] * size, size * sizeof *s);
-        for (int32_t row = p->offsets[q]; row < p->offsets[q + 1]; row++) {
-            for (uint32_t h = 0; h < c->n_heads; h++) {
-                uint64_t at = ((uint64_t)row * c->n_heads + h) * c->dim;
-                kda_ref_token(c, (uint64_t)row, h, qkv[0] + at, qkv[1] + at, qkv[2] + at,
-                              s + h * head, o + at);
-            }
-            for (uint64_t i = 0; rounded && i < size; i++) s[i] = (double)seq_bf16(s[i]);
-            for (uint32_t i = 0; i < p->n_emit; i++) {
-                if (p->emit_rows[i] != row) continue;
-                memcpy(states + (uint64_t)p->emit_slots[i] * size, s, size * sizeof *s);
-            }
-        }
-        if (p->out[q] >= 0) memcpy(states + (uint64_t)p->out[q] * size, s, size * sizeof *s);
-    }
+/* eb_ref_kda_run, with room for it. */
+static inline void kda_ref_run(const struct eb_ref_kda *c, double *const qkv[3],
+                               const struct eb_ref_plan *p, bool rounded, double *states,
+                               double *o) {
+    double *room = rig_host(eb_ref_kda_size(c) + c->dim, sizeof *room);
+    eb_ref_kda_run(c, qkv, p, rounded, states, o, room);
 }
 
-static inline ebro_kda_gate kda_gate_args(const struct kda_case *c, const struct seq_plan *p) {
+static inline ebro_kda_gate kda_gate_args(const struct eb_ref_kda *c, const struct eb_ref_plan *p) {
     uint64_t channels = (uint64_t)c->n_heads * c->dim;
     return (ebro_kda_gate){.n_heads = c->n_heads,
                            .head_dim = c->dim,
@@ -131,7 +58,7 @@ static inline ebro_kda_gate kda_gate_args(const struct kda_case *c, const struct
 }
 
 /* kda_prep and kda_recur over the plan; out [n_rows][n_heads * dim]. */
-static inline float *kda_chunked(const struct kda_case *c, const struct seq_plan *p,
+static inline float *kda_chunked(const struct eb_ref_kda *c, const struct eb_ref_plan *p,
                                  const struct seq_pool *pool) {
     uint64_t channels = (uint64_t)c->n_heads * c->dim;
     ebro_kda_prep_args prep = {.size = sizeof prep,
@@ -166,8 +93,8 @@ static inline void kda_near(const float *got, const double *ref, uint64_t n, dou
 }
 
 /* The part of a case that begins at `row`. */
-static inline struct kda_case kda_from(const struct kda_case *c, uint32_t row, uint32_t n) {
-    struct kda_case r = *c;
+static inline struct eb_ref_kda kda_from(const struct eb_ref_kda *c, uint32_t row, uint32_t n) {
+    struct eb_ref_kda r = *c;
     uint64_t at = (uint64_t)row * c->n_heads * c->dim;
     r.n_rows = n;
     r.q += at;

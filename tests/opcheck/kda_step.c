@@ -1,18 +1,16 @@
 /* kda_step.c: kda_conv and kda_step against a float64 chain: convolution and SiLU, gates,
  * recurrence, gated output norm. The chunked recurrence is tested in kda.c.
  *
- * Bounds: 1e-5 relative for what f32 arithmetic and an f32 state give (about 1e-6); windows are
- * copies and must be exact. A BF16 state is rounded after every token, as in the reference; where
- * the two differ by one rounding of one element, that element is off by at most 2^-7, and an
- * output, a sum over many, by a fraction of that: up to 1.1e-3 was seen in 200 runs. */
+ * Bounds: eb_budget_step and eb_budget_step_state (check/budget.h); windows are copies and must be
+ * exact. */
 #include "tests/opcheck/kda_ref.h"
 
-static const double bound = 1e-5;
-static const double flip = 1.0 / 128 + 1e-5; /* of an element of a BF16 state */
-static const double bf16_bound = 1.0 / 256;  /* of outputs: few elements are off */
+#define bound (eb_budget_kda().value)
+#define flip (eb_budget_step_state(EBRO_BF16).value)
+#define bf16_bound (eb_budget_step(EBRO_BF16).value)
 
 struct chain {
-    struct kda_case c; /* q, k, v unused */
+    struct eb_ref_kda c; /* q, k, v unused */
     float *x[3], *out_gate;
     ebro_vec weight[3], norm_weight;
     double *w[3], *norm; /* their values */
@@ -32,79 +30,21 @@ static struct chain random_chain(uint32_t n_rows, uint32_t n_heads, uint32_t dim
     return s;
 }
 
-static double silu(double x) {
-    return x * rig_sigmoid(x);
-}
-
-/* Input t of a sequence, t from -3 on: what the window held, then the rows. */
-static double conv_input(const float *x, const double *window, uint64_t channels, int32_t begin,
-                         int32_t t, uint64_t c) {
-    if (t >= 0) return (double)x[(uint64_t)(begin + t) * channels + c];
-    return window[(uint64_t)(t + 3) * channels + c];
-}
-
-/* windows [n_slots][3][3][channels] holds what the slots hold and receives what the plan writes;
- * y[i] [n_rows][channels]. */
-static void conv_ref(float *const x[3], double *const w[3], uint64_t channels,
-                     const struct seq_plan *p, double *windows, double *const y[3]) {
-    double *old = rig_host(9 * channels, sizeof *old);
-    for (uint32_t q = 0; q < p->n_seqs; q++) {
-        int32_t begin = p->offsets[q], n = p->offsets[q + 1] - begin;
-        memset(old, 0, 9 * channels * sizeof *old);
-        if (p->in[q] >= 0) {
-            memcpy(old, windows + (uint64_t)p->in[q] * 9 * channels, 9 * channels * sizeof *old);
-        }
-        for (uint32_t i = 0; i < 3; i++) {
-            const double *window = old + i * 3 * channels;
-            for (int32_t t = 0; t < n; t++) {
-                for (uint64_t c = 0; c < channels; c++) {
-                    double sum = 0;
-                    for (int32_t tap = 0; tap < 4; tap++) {
-                        sum += w[i][c * 4 + (uint64_t)tap] *
-                               conv_input(x[i], window, channels, begin, t - 3 + tap, c);
-                    }
-                    y[i][(uint64_t)(begin + t) * channels + c] = silu(sum);
-                }
-            }
-            for (uint32_t e = 0; e <= p->n_emit; e++) {
-                int32_t slot = e < p->n_emit ? p->emit_slots[e] : p->out[q];
-                int32_t upto = e < p->n_emit ? p->emit_rows[e] - begin + 1 : n;
-                bool mine = e == p->n_emit || (upto >= 1 && upto <= n);
-                for (int32_t t = 0; mine && slot >= 0 && t < 3; t++) {
-                    double *to = windows + ((uint64_t)slot * 9 + i * 3 + (uint64_t)t) * channels;
-                    for (uint64_t c = 0; c < channels; c++) {
-                        to[c] = conv_input(x[i], window, channels, begin, upto - 3 + t, c);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/* Gated output norm of one head's row, in place. */
-static void norm_ref(const struct chain *s, uint64_t row, uint32_t h, double *o) {
-    uint32_t dim = s->c.dim;
-    double sum = 0;
-    for (uint32_t i = 0; i < dim; i++) sum += o[i] * o[i];
-    double inv = 1.0 / sqrt(sum / dim + (double)s->norm_eps);
-    const float *gate = s->out_gate + (row * s->c.n_heads + h) * dim;
-    for (uint32_t i = 0; i < dim; i++) o[i] *= inv * s->norm[i] * rig_sigmoid((double)gate[i]);
-}
-
-static void chain_ref(const struct chain *s, const struct seq_plan *p, bool rounded,
+static void chain_ref(const struct chain *s, const struct eb_ref_plan *p, bool rounded,
                       double *windows, double *states, double *o) {
-    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = seq_rows_of(p) * channels;
+    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = eb_ref_rows(p) * channels;
     double *y[3] = {rig_host(n, 8), rig_host(n, 8), rig_host(n, 8)};
-    conv_ref(s->x, s->w, channels, p, windows, y);
+    eb_ref_conv(s->x, s->w, channels, p, windows, y, rig_host(9 * channels, 8));
     kda_ref_run(&s->c, y, p, rounded, states, o);
-    for (uint64_t row = 0; row < seq_rows_of(p); row++) {
+    for (uint64_t row = 0; row < eb_ref_rows(p); row++) {
         for (uint32_t h = 0; h < s->c.n_heads; h++) {
-            norm_ref(s, row, h, o + row * channels + (uint64_t)h * s->c.dim);
+            uint64_t at = row * channels + (uint64_t)h * s->c.dim;
+            eb_ref_gated_norm(o + at, s->c.dim, (double)s->norm_eps, s->norm, s->out_gate + at);
         }
     }
 }
 
-static float *run_step(const struct chain *s, const struct seq_plan *p,
+static float *run_step(const struct chain *s, const struct eb_ref_plan *p,
                        const struct seq_pool *windows, const struct seq_pool *states) {
     uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim;
     struct rig_mat out = seq_mat(p, NULL, channels);
@@ -163,14 +103,14 @@ static void conv(void **state) {
     for (int round = 0; round < 35; round++) {
         uint32_t channels = widths[round % 7];
         char what[64];
-        struct seq_plan p = seq_random_plan(40);
-        snprintf(what, sizeof what, "conv, %u channels, %u rows", channels, seq_rows_of(&p));
-        struct chain s = random_chain(seq_rows_of(&p), 1, channels, EBRO_GATE_BOUNDED);
-        uint64_t n = (uint64_t)seq_rows_of(&p) * channels;
+        struct eb_ref_plan p = seq_random_plan(40);
+        snprintf(what, sizeof what, "conv, %u channels, %u rows", channels, eb_ref_rows(&p));
+        struct chain s = random_chain(eb_ref_rows(&p), 1, channels, EBRO_GATE_BOUNDED);
+        uint64_t n = (uint64_t)eb_ref_rows(&p) * channels;
         struct seq_pool pool = window_pool(channels);
         double *windows = fill_pool(&pool),
                *y[3] = {rig_host(n, 8), rig_host(n, 8), rig_host(n, 8)};
-        conv_ref(s.x, s.w, channels, &p, windows, y);
+        eb_ref_conv(s.x, s.w, channels, &p, windows, y, rig_host(9 * channels, 8));
         ebro_kda_conv_args a = {.size = sizeof a,
                                 .rows = seq_rows(&p),
                                 .n_channels = channels,
@@ -192,9 +132,9 @@ static void conv(void **state) {
 
 /* ---- step ------------------------------------------------------------------------------- */
 
-static void check_step(const struct chain *s, const struct seq_plan *p, int32_t dtype,
+static void check_step(const struct chain *s, const struct eb_ref_plan *p, int32_t dtype,
                        const char *what) {
-    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = seq_rows_of(p) * channels;
+    uint64_t channels = (uint64_t)s->c.n_heads * s->c.dim, n = eb_ref_rows(p) * channels;
     struct seq_pool windows = window_pool(channels), states = state_pool(s, dtype);
     double *w = fill_pool(&windows), *v = fill_pool(&states), *o = rig_host(n, sizeof *o);
     bool rounded = dtype == EBRO_BF16;
@@ -210,10 +150,10 @@ static void step_plans(void **state) {
         char what[64];
         int32_t dtype = i % 3 == 2 ? EBRO_BF16 : EBRO_F32;
         uint32_t n_heads = 1 + rig_below(4);
-        struct seq_plan p = seq_random_plan(i % 4 ? 4 : 40);
-        snprintf(what, sizeof what, "step plan %u, %u rows, %s", i, seq_rows_of(&p),
+        struct eb_ref_plan p = seq_random_plan(i % 4 ? 4 : 40);
+        snprintf(what, sizeof what, "step plan %u, %u rows, %s", i, eb_ref_rows(&p),
                  eb_dtype_name(dtype));
-        struct chain s = random_chain(seq_rows_of(&p), n_heads, dims[i % 5], i & 1);
+        struct chain s = random_chain(eb_ref_rows(&p), n_heads, dims[i % 5], i & 1);
         check_step(&s, &p, dtype, what);
         rig_reset(state);
     }
@@ -226,7 +166,7 @@ static void step_extremes(void **state) {
         for (int32_t form = 0; form < 2; form++) {
             char what[64];
             snprintf(what, sizeof what, "step, raw gate %g, form %d", (double)raws[i], (int)form);
-            struct seq_plan p = seq_one(24, 0, 5);
+            struct eb_ref_plan p = seq_one(24, 0, 5);
             struct chain s = random_chain(24, 2, 64, form);
             for (uint32_t k = 0; k < 24 * 128; k++) {
                 /* every other head or token, so that something stays to be compared */
@@ -249,7 +189,7 @@ static void step_splits(void **state) {
         struct seq_pool windows = window_pool(channels), states = state_pool(&s, dtype);
         (void)fill_pool(&windows);
         (void)fill_pool(&states);
-        struct seq_plan whole = seq_one(N, 0, 0);
+        struct eb_ref_plan whole = seq_one(N, 0, 0);
         const float *want = run_step(&s, &whole, &windows, &states);
         const void *w = rig_get(&windows.buf), *v = rig_get(&states.buf);
         for (uint32_t most = 1; most < N; most += 5) {
@@ -260,7 +200,7 @@ static void step_splits(void **state) {
                 n = 1 + rig_below(most);
                 if (n > N - row) n = N - row;
                 struct chain part = chain_from(&s, row, n);
-                struct seq_plan p = seq_one(n, 0, 0);
+                struct eb_ref_plan p = seq_one(n, 0, 0);
                 const float *got = run_step(&part, &p, &windows, &states);
                 assert_memory_equal(got, want + row * channels, n * channels * sizeof *got);
             }
@@ -275,8 +215,8 @@ static void step_splits(void **state) {
 /* A sequence gives the same bytes alone and among others. */
 static void step_company(void **state) {
     for (uint32_t i = rig_first(); i < 10; i += rig.stride) {
-        struct seq_plan all = seq_random_plan(6);
-        struct chain s = random_chain(seq_rows_of(&all), 2, 64, i & 1);
+        struct eb_ref_plan all = seq_random_plan(6);
+        struct chain s = random_chain(eb_ref_rows(&all), 2, 64, i & 1);
         uint64_t channels = 128;
         struct seq_pool windows = window_pool(channels), states = state_pool(&s, EBRO_F32);
         (void)fill_pool(&windows);
@@ -285,7 +225,7 @@ static void step_company(void **state) {
         const uint8_t *w = rig_get(&windows.buf), *v = rig_get(&states.buf);
         for (uint32_t q = 0; q < all.n_seqs; q++) {
             uint32_t row = (uint32_t)all.offsets[q], n = (uint32_t)all.offsets[q + 1] - row;
-            struct seq_plan p = seq_one(n, all.in[q], all.out[q]);
+            struct eb_ref_plan p = seq_one(n, all.in[q], all.out[q]);
             struct chain part = chain_from(&s, row, n);
             seq_pool_upload(&windows);
             seq_pool_upload(&states);
@@ -296,7 +236,7 @@ static void step_company(void **state) {
             assert_memory_equal(seq_pool_get(&windows, rig_get(&windows.buf), slot),
                                 seq_pool_get(&windows, w, slot), 9 * channels * 4);
             assert_memory_equal(seq_pool_get(&states, rig_get(&states.buf), slot),
-                                seq_pool_get(&states, v, slot), kda_state_size(&s.c) * 4);
+                                seq_pool_get(&states, v, slot), eb_ref_kda_size(&s.c) * 4);
         }
         rig_reset(state);
     }
@@ -304,7 +244,7 @@ static void step_company(void **state) {
 
 static void step_long_run(void **state) {
     for (int32_t form = 0; form < 2; form++) {
-        struct seq_plan p = seq_one(4000, 0, 0);
+        struct eb_ref_plan p = seq_one(4000, 0, 0);
         struct chain s = random_chain(4000, 1, 64, form);
         for (uint32_t i = 0; i < 64 && form == EBRO_GATE_BOUNDED; i++) s.c.dt_bias[i] = -9;
         check_step(&s, &p, EBRO_F32, "step, 4000 tokens");

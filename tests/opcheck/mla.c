@@ -1,14 +1,10 @@
 /* mla.c: mla_prefill and mla_decode against golden vectors and a float64 attention. mla_append is
  * tested in mla_append.c.
  *
- * Bounds, relative to the norm and to the largest element: 1e-5 where scores are of the order of
- * one. A score is a sum in f32, off by about 16 u times its size (u = 2^-24; 16 for the sum's
- * length and its terms), and exp carries that into the result as a relative error. Matrix units may
- * take each factor as two bf16: a product is off by 3 times 2^-18 of its size, a score by 8 times
- * as much as in f32. */
+ * Bounds: eb_budget_attention (check/budget.h).
+ */
 #include "tests/opcheck/mla_ref.h"
 
-static const double u = 1.0 / 16777216.0;
 static const uint32_t page_sizes[] = {1, 16, 64};
 static const int32_t dtypes[] = {EBRO_F32, EBRO_BF16, EBRO_F16};
 
@@ -16,8 +12,7 @@ enum { MIN_CASES = 4 }; /* of the golden file: what the tree holds at least */
 
 /* largest: of the scores' sizes. */
 static double bound_for(double largest) {
-    bool on_matrix = (rig.device->caps.bits & EBRO_CAP_MATRIX) != 0;
-    return 1e-5 + (on_matrix ? 128 : 16) * u * largest;
+    return eb_budget_attention(rig.device->caps.bits, largest).value;
 }
 
 static void near(const float *got, const double *ref, uint64_t n, double bound, const char *what) {
@@ -39,7 +34,7 @@ static void lse_near(const float *got, const double *ref, uint64_t n, double lar
 /* ---- golden vectors --------------------------------------------------------------------- */
 
 struct golden {
-    struct mla_shape s;
+    struct eb_ref_mla s;
     double *kv_b;
     ebro_weight w;
 };
@@ -47,14 +42,14 @@ struct golden {
 /* One set of queries, the last of which sees all n_tokens, in both forms. */
 static void golden_rows(const struct golden *g, struct mla_cache *c, uint32_t n_tokens,
                         const float *q, const double *o, uint32_t n_rows, const char *what) {
-    const struct mla_shape *s = &g->s;
-    struct seq_plan p = seq_one(n_rows, 0, 0);
+    const struct eb_ref_mla *s = &g->s;
+    struct eb_ref_plan p = seq_one(n_rows, 0, 0);
     int32_t context = (int32_t)(n_tokens - n_rows);
     uint64_t n = (uint64_t)n_rows * s->n_heads;
     mla_cache_upload(c, &context);
     near(mla_prefill(s, &p, c, mla_all, q, &g->w, NULL), o, n * s->v_dim, 1e-5, what);
 
-    float *absorbed = mla_narrow(mla_absorb(s, q, n_rows, g->kv_b), n * mla_width(s));
+    float *absorbed = mla_narrow(mla_absorb(s, q, n_rows, g->kv_b), n * eb_ref_mla_width(s));
     const float *latent = mla_decode(s, &p, c, mla_all, absorbed, NULL);
     double *wide = rig_host(n * s->kv_lora, sizeof *wide);
     for (uint64_t i = 0; i < n * s->kv_lora; i++) wide[i] = (double)latent[i];
@@ -74,7 +69,8 @@ static void golden_case(const struct test_golden *file, const struct golden *g, 
     for (int i = 0; i < 6; i++) {
         char what[96];
         uint32_t page = page_sizes[i % 3];
-        struct mla_cache c = mla_cache(1, 0, n_tokens, mla_width(&g->s), page, dtypes[i / 3]);
+        struct mla_cache c =
+            mla_cache(1, 0, n_tokens, eb_ref_mla_width(&g->s), page, dtypes[i / 3]);
         for (uint32_t k = 0; k < n_tokens; k++) {
             mla_cache_put(&c, 0, k, latent + (uint64_t)k * g->s.kv_lora, g->s.kv_lora,
                           key + (uint64_t)k * g->s.rope);
@@ -125,21 +121,21 @@ static void golden(void **state) {
 
 /* Shape, sequences, cache, queries and reference of one random call. */
 struct problem {
-    struct mla_shape s;
-    struct seq_plan p;
-    int32_t context[SEQ_MAX];
+    struct eb_ref_mla s;
+    struct eb_ref_plan p;
+    int32_t context[EB_REF_MAX_SEQS];
     struct mla_cache c;
     struct rig_weight kv_b;
     float *q, *absorbed;
     double *wide; /* absorbed, as floats hold it */
 };
 
-static struct mla_shape random_shape(void) {
-    static const struct mla_shape shapes[] = {
+static struct eb_ref_mla random_shape(void) {
+    static const struct eb_ref_mla shapes[] = {
         {4, 128, 64, 128, 512, 0}, {3, 32, 16, 32, 64, 0}, {1, 24, 8, 40, 96, 0},
         {5, 64, 0, 16, 160, 0},    {2, 48, 12, 20, 32, 0},
     };
-    struct mla_shape s = shapes[rig_below(5)];
+    struct eb_ref_mla s = shapes[rig_below(5)];
     s.scale = (float)(1.0 / sqrt((double)(s.nope + s.rope)));
     return s;
 }
@@ -147,7 +143,7 @@ static struct mla_shape random_shape(void) {
 /* q_scale: how large the queries are. */
 static void fill_problem(struct problem *b, uint32_t page_tokens, int32_t dtype, int32_t w_dtype,
                          float q_scale) {
-    uint32_t n_rows = seq_rows_of(&b->p), most = 1, width = mla_width(&b->s);
+    uint32_t n_rows = eb_ref_rows(&b->p), most = 1, width = eb_ref_mla_width(&b->s);
     uint32_t n_w = b->s.n_heads * (b->s.nope + b->s.v_dim);
     for (uint32_t k = 0; k < b->p.n_seqs; k++) {
         uint32_t n = (uint32_t)(b->context[k] + b->p.offsets[k + 1] - b->p.offsets[k]);
@@ -180,7 +176,7 @@ static struct problem random_problem(uint32_t max_rows, uint32_t max_context) {
 }
 
 static void check_range(const struct problem *b, struct mla_range range, const char *what) {
-    uint32_t n_rows = seq_rows_of(&b->p);
+    uint32_t n_rows = eb_ref_rows(&b->p);
     uint64_t n = (uint64_t)n_rows * b->s.n_heads;
     float *lse;
     struct mla_result r = mla_ref(&b->s, &b->p, &b->c, b->context, range, b->wide);
@@ -203,7 +199,7 @@ static void random_calls(void **state) {
         struct problem b = random_problem(i % 4 ? 20 : 70, i % 5 ? 150 : 700);
         fill_problem(&b, page_sizes[i % 3], dtypes[i / 3 % 3], w_dtypes[i % 4], 1);
         snprintf(what, sizeof what, "call %d: %u rows, pages of %u, cache %s, kv_b %s", i,
-                 seq_rows_of(&b.p), page_sizes[i % 3], eb_dtype_name(dtypes[i / 3 % 3]),
+                 eb_ref_rows(&b.p), page_sizes[i % 3], eb_dtype_name(dtypes[i / 3 % 3]),
                  eb_dtype_name(w_dtypes[i % 4]));
         check_range(&b, mla_all, what);
         uint32_t begin = rig_below(300), end = begin + rig_below(300);
@@ -232,7 +228,7 @@ static void merged(void **state) {
     for (int i = 0; i < 8; i++) {
         struct problem b = random_problem(20, 500);
         uint32_t cut[4] = {0, rig_below(200), 200 + rig_below(200), UINT32_MAX};
-        uint64_t n = (uint64_t)seq_rows_of(&b.p) * b.s.n_heads, lora = b.s.kv_lora;
+        uint64_t n = (uint64_t)eb_ref_rows(&b.p) * b.s.n_heads, lora = b.s.kv_lora;
         fill_problem(&b, page_sizes[i % 3], dtypes[i % 3], EBRO_F32, 1);
         for (int form = 0; form < 2; form++) {
             uint64_t dim = form ? b.s.v_dim : lora;
@@ -261,7 +257,7 @@ static void nothing_seen(void **state) {
     const struct mla_range ranges[] = {{0, 0}, {7, 7}, {100, 200}, {UINT32_MAX, UINT32_MAX}};
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         struct problem b = {.s = {3, 32, 16, 32, 64, 0.2f}};
-        b.p = (struct seq_plan){.n_seqs = 3, .offsets = {0, 5, 5, 9}};
+        b.p = (struct eb_ref_plan){.n_seqs = 3, .offsets = {0, 5, 5, 9}};
         b.context[0] = 60;
         b.context[2] = 0;
         fill_problem(&b, 16, dtypes[i % 3], EBRO_F32, 1);
@@ -285,7 +281,7 @@ static void large_scores(void **state) {
         for (int round = 0; round < 4; round++) {
             char what[64];
             struct problem b = {.s = {2, 32, 16, 32, 64, 0.2f}};
-            b.p = (struct seq_plan){.n_seqs = 2, .offsets = {0, 3, 40}};
+            b.p = (struct eb_ref_plan){.n_seqs = 2, .offsets = {0, 3, 40}};
             b.context[0] = 200;
             b.context[1] = 31 + round;
             snprintf(what, sizeof what, "queries times %g", (double)scales[i]);
@@ -299,12 +295,12 @@ static void large_scores(void **state) {
 /* More heads and columns than anything takes at once; in the last call keys and values of so many
  * heads that a backend which bounds its scratch takes the context in several goes. */
 static void wide(void **state) {
-    static const struct mla_shape shapes[] = {
+    static const struct eb_ref_mla shapes[] = {
         {9, 36, 8, 136, 520, 0.1f}, {17, 20, 4, 8, 36, 0.2f}, {256, 16, 8, 240, 32, 0.2f}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         char what[64];
         struct problem b = {.s = shapes[i]};
-        b.p = (struct seq_plan){.n_seqs = 2, .offsets = {0, 20, 30}};
+        b.p = (struct eb_ref_plan){.n_seqs = 2, .offsets = {0, 20, 30}};
         b.context[0] = 540;
         b.context[1] = 30;
         snprintf(what, sizeof what, "%u heads, %u columns of values", b.s.n_heads, b.s.v_dim);
@@ -324,12 +320,12 @@ static void decode_alone(void **state) {
         float *lse, *one_lse;
         const float *want = mla_decode(&b.s, &b.p, &b.c, mla_all, b.absorbed, &lse);
         uint64_t out = (uint64_t)b.s.n_heads * b.s.kv_lora;
-        uint64_t in = (uint64_t)b.s.n_heads * mla_width(&b.s);
+        uint64_t in = (uint64_t)b.s.n_heads * eb_ref_mla_width(&b.s);
         for (uint32_t k = 0; k < b.p.n_seqs; k++) {
             for (int32_t row = b.p.offsets[k]; row < b.p.offsets[k + 1]; row++) {
                 struct seq_mark mark = seq_mark();
                 struct mla_cache c = b.c;
-                struct seq_plan p = seq_one(1, 0, 0);
+                struct eb_ref_plan p = seq_one(1, 0, 0);
                 int32_t context = b.context[k] + row - b.p.offsets[k];
                 uint64_t at = (uint64_t)row;
                 c.n_seqs = 1;

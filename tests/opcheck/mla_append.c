@@ -1,71 +1,35 @@
 /* mla_append.c: the rows that mla_append writes into a paged cache, and the rotation of keys and
  * queries, against float64. Every byte of the cache that is not a row of the step must stay.
  *
- * Bounds: a norm of n values in f32 is good to about (sqrt(n) + 8) u, u = 2^-24; 64 u holds for all
- * widths here. A rotated pair is off by a few u of its length; the angle itself must be taken in
- * more than f32, since it grows with the position. Storing rounds by at most half a unit in the
- * last place: 2^-11 of the value for F16 (2^-25 where it is subnormal), 2^-8 for BF16. */
+ * Bounds: eb_budget_append (check/budget.h).
+ */
 #include "tests/opcheck/mla_ref.h"
 
 static const double u = 1.0 / 16777216.0;
 
-static double half_unit(int32_t dtype) {
-    if (dtype == EBRO_F32) return 0;
-    return dtype == EBRO_F16 ? 1.0 / 2048 : 1.0 / 256;
-}
-
-static double stored(int32_t dtype, const uint8_t *p) {
-    if (dtype != EBRO_F16) return (double)seq_from_bytes(dtype, p);
-    uint16_t h;
-    memcpy(&h, p, 2);
-    int e = h >> 10 & 31, m = h & 1023;
-    assert_int_not_equal(e, 31);
-    double x = e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
-    return h & 0x8000 ? -x : x;
-}
-
 struct call {
     uint32_t kv_lora, rope, rotary, n_heads, q_stride, q_offset;
     double theta;
-    struct seq_plan p;
-    int32_t context[SEQ_MAX];
+    struct eb_ref_plan p;
+    int32_t context[EB_REF_MAX_SEQS];
     uint32_t first; /* token that the caches begin with */
     uint32_t page_tokens;
     int32_t dtype;
 };
-
-/* Pair c / 2 of the first rotary channels, at a position. */
-static void turn(const struct call *k, uint32_t c, uint32_t position, const float *x, double *y) {
-    double angle = position * pow(k->theta, -(double)c / k->rotary);
-    y[0] = (double)x[0] * cos(angle) - (double)x[1] * sin(angle);
-    y[1] = (double)x[0] * sin(angle) + (double)x[1] * cos(angle);
-}
-
-/* The cache row of one token. */
-static void row_ref(const struct call *k, const float *kv, const double *norm, double eps,
-                    uint32_t position, double *y) {
-    double sum = 0;
-    for (uint32_t i = 0; i < k->kv_lora; i++) sum += (double)kv[i] * (double)kv[i];
-    double inv = 1.0 / sqrt(sum / k->kv_lora + eps);
-    for (uint32_t i = 0; i < k->kv_lora; i++) y[i] = (double)kv[i] * inv * norm[i];
-    for (uint32_t c = 0; c < k->rope; c++) y[k->kv_lora + c] = (double)kv[k->kv_lora + c];
-    for (uint32_t c = 0; c < k->rotary; c += 2) {
-        turn(k, c, position, kv + k->kv_lora + c, y + k->kv_lora + c);
-    }
-}
 
 /* Compares one stored row; the length of each pair sets the bound of both its halves. */
 static void row_check(const struct call *k, const uint8_t *now, const double *want,
                       const char *what) {
     uint64_t size = eb_dtype_size(k->dtype), width = k->kv_lora + k->rope;
     for (uint64_t i = 0; i < width; i++) {
-        bool rotated = i >= k->kv_lora && i < k->kv_lora + k->rotary;
+        enum eb_append_part part = i < k->kv_lora               ? EB_APPEND_LATENT
+                                   : i < k->kv_lora + k->rotary ? EB_APPEND_ROTATED
+                                                                : EB_APPEND_KEY;
         uint64_t pair = k->kv_lora + (i - k->kv_lora) / 2 * 2;
-        double length = rotated ? hypot(want[pair], want[pair + 1]) : fabs(want[i]);
-        double f32 = rotated ? 8 * u * length : i < k->kv_lora ? 64 * u * length : 0;
-        double bound = f32 + half_unit(k->dtype) * (fabs(want[i]) + f32);
-        if (k->dtype == EBRO_F16) bound += ldexp(1, -25);
-        test_le(fabs(stored(k->dtype, now + i * size) - want[i]), bound, "%s: element %" PRIu64,
+        double length =
+            part == EB_APPEND_ROTATED ? hypot(want[pair], want[pair + 1]) : fabs(want[i]);
+        test_le(fabs(eb_ref_element(k->dtype, now + i * size) - want[i]),
+                eb_budget_append(k->dtype, part, want[i], length).value, "%s: element %" PRIu64,
                 what, i);
     }
 }
@@ -80,15 +44,16 @@ static void q_check(const struct call *k, const float *before, const float *now,
         }
         double y[2];
         uint32_t odd = c % 2;
-        turn(k, c - odd, position, before + i - odd, y);
-        test_le(fabs((double)now[i] - y[odd]), 8 * u * hypot(y[0], y[1]), "%s: q, channel %u", what,
-                i);
+        eb_ref_turn(k->theta, k->rotary, c - odd, position, before + i - odd, y);
+        struct eb_budget b =
+            eb_budget_append(EBRO_F32, EB_APPEND_ROTATED, y[odd], hypot(y[0], y[1]));
+        test_le(fabs((double)now[i] - y[odd]), b.value, "%s: q, channel %u", what, i);
     }
 }
 
 static void check_call(const struct call *k, const char *what) {
-    const struct seq_plan *p = &k->p;
-    uint32_t n_rows = seq_rows_of(p), width = k->kv_lora + k->rope, room = 1;
+    const struct eb_ref_plan *p = &k->p;
+    uint32_t n_rows = eb_ref_rows(p), width = k->kv_lora + k->rope, room = 1;
     uint64_t q_cols = (uint64_t)k->n_heads * k->q_stride, size = eb_dtype_size(k->dtype);
     for (uint32_t s = 0; s < p->n_seqs; s++) {
         uint32_t end = (uint32_t)(k->context[s] + p->offsets[s + 1] - p->offsets[s]);
@@ -115,13 +80,14 @@ static void check_call(const struct call *k, const char *what) {
     if (k->n_heads > 0) a.q = qm.m;
     test_ok(eb_op_mla_append(&rig.s, &a, &rig.err), &rig.err);
     rig_sync();
+    const struct eb_ref_append r = {k->kv_lora, k->rope, k->rotary, k->theta, 1e-6, norm};
     uint8_t *now = rig_get(&c.buf);
     const float *turned = seq_mat_get(p, &qm);
     for (uint32_t s = 0; s < p->n_seqs; s++) {
         for (int32_t row = p->offsets[s]; row < p->offsets[s + 1]; row++) {
             uint32_t position = (uint32_t)(k->context[s] + row - p->offsets[s]);
             uint64_t at = c.at[(uint64_t)s * room + position - k->first];
-            row_ref(k, kv + (uint64_t)row * width, norm, 1e-6, position, want);
+            eb_ref_append_row(&r, kv + (uint64_t)row * width, position, want);
             row_check(k, now + at, want, what);
             memcpy(now + at, c.before + at, width * size);
             q_check(k, q + (uint64_t)row * q_cols, turned + (uint64_t)row * q_cols, position, what);
@@ -179,8 +145,8 @@ static void read_back(void **state) {
     enum { LORA = 32 };
     double *norm;
     int32_t context = 0;
-    struct seq_plan p = seq_one(1, 0, 0);
-    struct mla_shape s = {1, 8, 8, 8, LORA, 1};
+    struct eb_ref_plan p = seq_one(1, 0, 0);
+    struct eb_ref_mla s = {1, 8, 8, 8, LORA, 1};
     struct mla_cache c = mla_cache(1, 0, 1, LORA + 8, 16, EBRO_F32);
     float *kv = rig_normal(LORA + 8, 1), *q = rig_normal(LORA + 8, 1);
     mla_cache_upload(&c, &context);

@@ -1,19 +1,9 @@
-/* mla_ref.h: latent attention in float64, and the two attention ops run on the same data over a
- * cache whose pages lie in random order. The reference is the formula: scores of the latent rows
- * themselves, a softmax over everything that is seen, the weighted sum. */
+/* mla_ref.h: data for the tests of MLA: a cache whose pages lie in random order, and the two
+ * attention ops and their float64 reference (check/ref.h) on it. */
 #ifndef EB_TEST_MLA_REF_H
 #define EB_TEST_MLA_REF_H
 
 #include "tests/opcheck/seq_rig.h"
-
-struct mla_shape {
-    uint32_t n_heads, nope, rope, v_dim, kv_lora;
-    float scale;
-};
-
-static inline uint32_t mla_width(const struct mla_shape *s) {
-    return s->kv_lora + s->rope;
-}
 
 /* ---- the cache -------------------------------------------------------------------------- */
 
@@ -107,93 +97,37 @@ struct mla_result {
     double largest; /* score, in magnitude */
 };
 
-/* One row of one head over tokens [begin, end). */
-static inline double mla_ref_row(const struct mla_shape *s, const double *q, const double *cache,
-                                 uint32_t begin, uint32_t end, double *out, double *lse) {
-    uint32_t width = mla_width(s);
-    double max = -(double)INFINITY, largest = 0, sum = 0;
-    double *score = calloc((size_t)end + 1, sizeof *score);
-    assert_non_null(score);
-    for (uint32_t t = begin; t < end; t++) {
-        for (uint32_t i = 0; i < width; i++) score[t] += q[i] * cache[(uint64_t)t * width + i];
-        score[t] *= (double)s->scale;
-        max = fmax(max, score[t]);
-        largest = fmax(largest, fabs(score[t]));
-    }
-    memset(out, 0, s->kv_lora * sizeof *out);
-    for (uint32_t t = begin; t < end; t++) {
-        double p = exp(score[t] - max);
-        sum += p;
-        for (uint32_t i = 0; i < s->kv_lora; i++) out[i] += p * cache[(uint64_t)t * width + i];
-    }
-    for (uint32_t i = 0; i < s->kv_lora && sum > 0; i++) out[i] /= sum;
-    *lse = sum > 0 ? max + log(sum) : -(double)INFINITY;
-    free(score);
-    return largest;
-}
-
 /* q [n_rows][n_heads][kv_lora + rope], absorbed. */
-static inline struct mla_result mla_ref(const struct mla_shape *s, const struct seq_plan *p,
+static inline struct mla_result mla_ref(const struct eb_ref_mla *s, const struct eb_ref_plan *p,
                                         const struct mla_cache *c, const int32_t *context,
                                         struct mla_range range, const double *q) {
-    uint64_t n = (uint64_t)seq_rows_of(p) * s->n_heads;
+    uint64_t n = (uint64_t)eb_ref_rows(p) * s->n_heads;
     struct mla_result r = {rig_host(n * s->kv_lora, 8), rig_host(n, 8), 0};
-    for (uint32_t k = 0; k < p->n_seqs; k++) {
-        const double *cache = c->v + (uint64_t)k * c->capacity * c->width;
-        for (int32_t row = p->offsets[k]; row < p->offsets[k + 1]; row++) {
-            uint32_t end = (uint32_t)(context[k] + row - p->offsets[k] + 1);
-            if (end > range.end) end = range.end;
-            uint32_t begin = range.begin < end ? range.begin : end;
-            for (uint64_t i = (uint64_t)row * s->n_heads, h = 0; h < s->n_heads; h++, i++) {
-                double largest = mla_ref_row(s, q + i * mla_width(s), cache, begin, end,
-                                             r.latent + i * s->kv_lora, r.lse + i);
-                r.largest = fmax(r.largest, largest);
-            }
-        }
-    }
+    const struct eb_ref_cache cache = {c->v, c->capacity, context};
+    r.largest = eb_ref_attend(s, p, &cache, range.begin, range.end, q, r.latent, r.lse,
+                              rig_host(c->capacity, 8));
     return r;
 }
 
-/* q [n][n_heads][nope + rope] to W_uk^T q_nope and q_pe; kv_b [n_heads][nope + v_dim][kv_lora]. */
-static inline double *mla_absorb(const struct mla_shape *s, const float *q, uint64_t n_rows,
+/* eb_ref_absorb and eb_ref_values into new memory. */
+static inline double *mla_absorb(const struct eb_ref_mla *s, const float *q, uint64_t n_rows,
                                  const double *kv_b) {
-    uint64_t n = n_rows * s->n_heads, in = s->nope + s->rope, width = mla_width(s);
-    double *y = rig_host(n * width, sizeof *y);
-    for (uint64_t i = 0; i < n; i++) {
-        const double *w = kv_b + i % s->n_heads * (s->nope + s->v_dim) * s->kv_lora;
-        for (uint64_t j = 0; j < s->nope; j++) {
-            for (uint64_t c = 0; c < s->kv_lora; c++) {
-                y[i * width + c] += (double)q[i * in + j] * w[j * s->kv_lora + c];
-            }
-        }
-        for (uint64_t j = 0; j < s->rope; j++) {
-            y[i * width + s->kv_lora + j] = (double)q[i * in + s->nope + j];
-        }
-    }
+    double *y = rig_host(n_rows * s->n_heads * eb_ref_mla_width(s), sizeof *y);
+    eb_ref_absorb(s, q, n_rows, kv_b, y);
     return y;
 }
 
-/* W_uv times latents [n_rows][n_heads][kv_lora]. */
-static inline double *mla_values(const struct mla_shape *s, const double *latent, uint64_t n_rows,
+static inline double *mla_values(const struct eb_ref_mla *s, const double *latent, uint64_t n_rows,
                                  const double *kv_b) {
-    uint64_t n = n_rows * s->n_heads;
-    double *y = rig_host(n * s->v_dim, sizeof *y);
-    for (uint64_t i = 0; i < n; i++) {
-        const double *w =
-            kv_b + (i % s->n_heads * (s->nope + s->v_dim) + s->nope) * (uint64_t)s->kv_lora;
-        for (uint64_t j = 0; j < s->v_dim; j++) {
-            for (uint64_t c = 0; c < s->kv_lora; c++) {
-                y[i * s->v_dim + j] += w[j * s->kv_lora + c] * latent[i * s->kv_lora + c];
-            }
-        }
-    }
+    double *y = rig_host(n_rows * s->n_heads * s->v_dim, sizeof *y);
+    eb_ref_values(s, latent, n_rows, kv_b, y);
     return y;
 }
 
 /* ---- the ops ---------------------------------------------------------------------------- */
 
 /* lse: NULL: not asked for. */
-static inline float *mla_prefill(const struct mla_shape *s, const struct seq_plan *p,
+static inline float *mla_prefill(const struct eb_ref_mla *s, const struct eb_ref_plan *p,
                                  const struct mla_cache *c, struct mla_range range, const float *q,
                                  const ebro_weight *kv_b, float **lse) {
     struct rig_mat out = seq_mat(p, NULL, (uint64_t)s->n_heads * s->v_dim);
@@ -222,14 +156,14 @@ static inline float *mla_prefill(const struct mla_shape *s, const struct seq_pla
     return seq_mat_get(p, &out);
 }
 
-static inline float *mla_decode(const struct mla_shape *s, const struct seq_plan *p,
+static inline float *mla_decode(const struct eb_ref_mla *s, const struct eb_ref_plan *p,
                                 const struct mla_cache *c, struct mla_range range, const float *q,
                                 float **lse) {
     struct rig_mat out = seq_mat(p, NULL, (uint64_t)s->n_heads * s->kv_lora);
     struct rig_mat l = seq_mat(p, NULL, s->n_heads);
     ebro_mla_decode_args a = {.size = sizeof a,
                               .rows = seq_rows(p),
-                              .q = seq_mat(p, q, (uint64_t)s->n_heads * mla_width(s)).m,
+                              .q = seq_mat(p, q, (uint64_t)s->n_heads * eb_ref_mla_width(s)).m,
                               .n_heads = s->n_heads,
                               .kv_lora = s->kv_lora,
                               .rope_dim = s->rope,

@@ -1,7 +1,6 @@
 /* moe.c: moe_route and moe_experts against golden vectors and float64. */
 #include "tests/opcheck/rig.h"
 
-static const double u = 1.0 / 16777216.0;
 static const int32_t dtypes[4] = {EBRO_F32, EBRO_F16, EBRO_BF16, EBRO_MXFP4};
 
 /* ---- route ------------------------------------------------------------------------------ */
@@ -75,20 +74,13 @@ static void check_groups(const struct routing *q, const struct routed *r) {
 /* Chosen ids are the best by float64 scores unless two are nearer than rounding; weights follow. */
 static void check_route(const struct routing *q, const double *w, const struct routed *r) {
     double *s = rig_host(q->experts, sizeof *s), *best = rig_host(q->experts, sizeof *best);
+    double *size = rig_host(q->experts, sizeof *size);
     for (uint32_t row = 0; row < q->rows; row++) {
         double error = 0, sum = 0;
-        for (uint32_t e = 0; e < q->experts; e++) {
-            double dot = 0, size = 0;
-            for (uint32_t i = 0; i < q->hidden; i++) {
-                double p = (double)q->x[row * q->hidden + i] * w[e * q->hidden + i];
-                dot += p;
-                size += fabs(p);
-            }
-            s[e] = rig_sigmoid(dot);
-            best[e] = s[e] + (q->bias ? (double)q->bias[e] : 0);
-            /* The slope of the sigmoid is at most 1/4. */
-            error = fmax(error, (sqrt(q->hidden) + 8) * u * size / 4 + 8 * u * (1 + fabs(best[e])));
-        }
+        eb_ref_scores(q->x + (uint64_t)row * q->hidden, w, q->hidden, q->experts, q->bias, s, best,
+                      size);
+        for (uint32_t e = 0; e < q->experts; e++)
+            error = fmax(error, eb_budget_score(q->hidden, size[e], best[e]));
         const int32_t *ids = r->ids + row * q->top_k;
         for (uint32_t k = 0; k < q->top_k; k++) {
             assert_true(ids[k] >= 0 && ids[k] < (int32_t)q->experts);
@@ -96,7 +88,8 @@ static void check_route(const struct routing *q, const double *w, const struct r
                 bool earlier = false;
                 for (uint32_t j = 0; j < k; j++) earlier = earlier || ids[j] == (int32_t)e;
                 if (!earlier)
-                    test_le(best[e] - best[ids[k]], 2 * error, "row %u choice %u", row, k);
+                    test_le(best[e] - best[ids[k]], eb_budget_route(error).value,
+                            "row %u choice %u", row, k);
             }
             for (uint32_t j = 0; j < k && !q->forced; j++) assert_true(ids[j] != ids[k]);
             sum += q->biased ? best[ids[k]] : s[ids[k]];
@@ -108,7 +101,8 @@ static void check_route(const struct routing *q, const double *w, const struct r
                 want /= sum + 1e-20;
                 bound = (bound + fabs(want) * error * q->top_k) / sum;
             }
-            test_le(fabs((double)r->weights[row * q->top_k + k] - want), 2 * bound, "weight");
+            test_le(fabs((double)r->weights[row * q->top_k + k] - want),
+                    eb_budget_route(bound).value, "weight");
         }
     }
     check_groups(q, r);
@@ -283,25 +277,12 @@ static const float *run_experts(const struct experts *x, const struct routed *r,
     return rig_mat_get(&out);
 }
 
-/* out += weight * w2 act(w1 x, w3 x) in float64; size: the same with magnitudes. */
+/* Adds what expert e makes of a row to out, and the same with magnitudes to size. */
 static void expert_reference(const struct experts *x, uint32_t e, const float *row, double weight,
                              double *out, double *size) {
-    double *h = rig_host(x->inner, sizeof *h);
-    for (uint32_t i = 0; i < x->inner; i++) {
-        double g = 0, v = 0;
-        for (uint32_t c = 0; c < x->in; c++) {
-            g += x->w[0][e].v[i * x->in + c] * (double)row[c];
-            v += x->w[1][e].v[i * x->in + c] * (double)row[c];
-        }
-        h[i] = rig_act(x->act, 4, 25, g, v);
-    }
-    for (uint32_t o = 0; o < x->in; o++) {
-        for (uint32_t i = 0; i < x->inner; i++) {
-            double p = weight * x->w[2][e].v[o * x->inner + i] * h[i];
-            out[o] += p;
-            size[o] += fabs(p);
-        }
-    }
+    const struct eb_ref_expert expert = {
+        x->w[0][e].v, x->w[1][e].v, x->w[2][e].v, x->in, x->inner, x->act, 4, 25};
+    eb_ref_expert(&expert, row, weight, rig_host(x->inner, sizeof(double)), out, size);
 }
 
 static void experts_case(uint32_t n_rows, uint32_t top_k, uint32_t in, uint32_t inner,
@@ -327,9 +308,7 @@ static void experts_case(uint32_t n_rows, uint32_t top_k, uint32_t in, uint32_t 
             total += size[c] * size[c];
         }
     }
-    /* Over all outputs: three sums whose roundings pass through the activation, whose inputs may
-     * cancel to a tenth of their magnitudes. */
-    test_le(sqrt(worst), 16 * (sqrt(in) + sqrt(inner)) * u * sqrt(total),
+    test_le(sqrt(worst), eb_budget_experts(in, inner).value * sqrt(total),
             "experts %s act %d rows %u", eb_dtype_name(dtype), act, n_rows);
 }
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check/budget.h"
+#include "check/ref.h"
 #include "ops/ops.h"
 #include "tests/harness/devices.h"
 #include "tests/harness/test.h"
@@ -213,11 +215,6 @@ static inline double rig_element(int32_t dtype, uint8_t *out) {
     return sign * ldexp((double)(mantissa + (1u << bits)), exponent - (int)bits);
 }
 
-static inline double rig_mx_value(uint32_t code, uint32_t scale) {
-    static const double magnitude[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-    return (code & 8u ? -1.0 : 1.0) * ldexp(magnitude[code & 7u], (int)scale - 127);
-}
-
 /* A random weight: values in float64, [rows][cols] dense. MXFP4: scales from 2^-3 to 2^4. */
 struct rig_weight {
     double *v;
@@ -237,7 +234,7 @@ static inline struct rig_weight rig_weights(uint32_t n, int32_t dtype, uint32_t 
         for (uint64_t i = 0; i < groups * 32; i++) {
             uint32_t code = rig_below(16);
             codes[i / 2] = (uint8_t)(codes[i / 2] | code << (i % 2 * 4));
-            r.v[i] = rig_mx_value(code, scales[i / 32]);
+            r.v[i] = eb_ref_mx(code, scales[i / 32]);
         }
         struct rig_buf b = rig_data(codes, groups * 16), sb = rig_data(scales, groups);
         r.w.mem = b.span.mem;
@@ -285,17 +282,6 @@ static inline ebro_span rig_scratch(ebro_op op, const void *args) {
 
 static inline void rig_sync(void) {
     test_ok(eb_stream_sync(&rig.s, &rig.err), &rig.err);
-}
-
-static inline double rig_sigmoid(double x) {
-    return 1.0 / (1.0 + exp(-x));
-}
-
-/* act(g, u) in float64. */
-static inline double rig_act(int32_t kind, double beta, double beta2, double g, double u) {
-    double s = rig_sigmoid(g);
-    if (kind == EBRO_ACT_SITU) return beta * tanh(g / beta) * s * beta2 * tanh(u / beta2);
-    return kind == EBRO_ACT_SILU ? g * s * u : s * u;
 }
 
 #endif

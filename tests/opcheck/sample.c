@@ -5,70 +5,12 @@
  * it lies within 1e-5 of an edge. */
 #include "tests/opcheck/rig.h"
 
-struct choice {
-    double p;
-    float logit;
-    int32_t id;
-    bool kept;
-};
-
-static int by_probability(const void *a, const void *b) {
-    const struct choice *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : 1;
-}
-
-static int by_id(const void *a, const void *b) {
-    const struct choice *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static bool near(double a, double b) {
-    return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b));
-}
-
-/* The documented choice over c[n]; c[].kept and c[].p are filled in. *unsure is set where rounding
- * may decide. */
+/* eb_ref_sample of f32 logits. */
 static int32_t reference(const float *logits, uint32_t n, const ebro_sample_params *p,
-                         struct choice *c, bool *unsure) {
-    *unsure = false;
-    for (uint32_t i = 0; i < n; i++) {
-        c[i] = (struct choice){.logit = logits[i], .id = (int32_t)i};
-        if (!isfinite(logits[i])) return -1;
-    }
-    qsort(c, n, sizeof *c, by_probability);
-    if (p->temperature == 0.0f) return c[0].id;
-    uint32_t kept = p->top_k > 0 && p->top_k < n ? p->top_k : n;
-    double mass = 0, sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        c[i].p = exp(((double)c[i].logit - (double)c[0].logit) / (double)p->temperature);
-        if (i < kept) mass += c[i].p;
-    }
-    if (p->top_p > 0.0f && p->top_p < 1.0f) {
-        for (uint32_t i = 0; i < kept; i++) {
-            sum += c[i].p;
-            if (near(sum, (double)p->top_p * mass)) *unsure = true;
-            if (sum >= (double)p->top_p * mass) kept = i + 1;
-        }
-    }
-    mass = 0;
-    for (uint32_t i = 0; i < kept; i++) {
-        /* The largest probability is 1 exactly, whatever computes it. */
-        if (c[i].p < 1 && p->min_p > 0.0f && near(c[i].p, (double)p->min_p)) *unsure = true;
-        c[i].kept = !(p->min_p > 0.0f) || c[i].p >= (double)p->min_p;
-        if (c[i].kept) mass += c[i].p;
-    }
-    qsort(c, n, sizeof *c, by_id);
-    double draw = (double)ebro_uniform(p->seed, p->position) * mass;
-    int32_t id = -1;
-    sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!c[i].kept) continue;
-        sum += c[i].p;
-        if (fabs(sum - draw) <= 1e-5 * mass) *unsure = true;
-        if (id < 0 && sum > draw) id = c[i].id;
-    }
-    return id;
+                         struct eb_ref_choice *c, bool *unsure) {
+    double *wide = rig_host(n, sizeof *wide);
+    for (uint32_t i = 0; i < n; i++) wide[i] = (double)logits[i];
+    return eb_ref_sample(wide, n, p, c, unsure);
 }
 
 static const int32_t *sample(const float *logits, uint32_t rows, uint32_t vocab,
@@ -141,7 +83,7 @@ static void random_rows(void **state) {
                                      top_ks[rig_below(6)],  test_u64(&rig.rng), rig_below(10000)};
         }
         const int32_t *ids = sample(logits, rows, vocab, p);
-        struct choice *c = rig_host(vocab, sizeof *c);
+        struct eb_ref_choice *c = rig_host(vocab, sizeof *c);
         for (uint32_t r = 0; r < rows; r++) {
             bool unsure = false;
             int32_t want = reference(logits + r * vocab, vocab, &p[r], c, &unsure);
@@ -182,7 +124,7 @@ static void crowds(void **state) {
                                         .position = test_u64(&rig.rng)};
         }
         const int32_t *ids = sample(logits, rows, vocab, p);
-        struct choice *c = rig_host(vocab, sizeof *c);
+        struct eb_ref_choice *c = rig_host(vocab, sizeof *c);
         for (uint32_t r = 0; r < rows; r++) {
             bool unsure = false;
             int32_t want = reference(logits + r * vocab, vocab, &p[r], c, &unsure);
@@ -216,7 +158,7 @@ static void distribution(void **state) {
         const int32_t *ids = sample(many, BATCH, 8, p);
         for (uint32_t i = 0; i < BATCH; i++) count[ids[i]]++;
     }
-    struct choice c[8];
+    struct eb_ref_choice c[8];
     bool unsure = false;
     double mass = 0, chi = 0;
     (void)reference(logits, 8, &p[0], c, &unsure);
@@ -246,7 +188,7 @@ static void large(void **state) {
         p[r].min_p = r == 3 ? 0.2f : 0.0f;
     }
     const int32_t *ids = sample(logits, rows, vocab, p);
-    struct choice *c = rig_host(vocab, sizeof *c);
+    struct eb_ref_choice *c = rig_host(vocab, sizeof *c);
     for (uint32_t r = 0; r < rows; r++) {
         bool unsure = false;
         int32_t want = reference(logits + r * vocab, vocab, &p[r], c, &unsure);

@@ -36,15 +36,6 @@ static inline uint32_t *seq_shuffled(uint32_t n) {
     return order;
 }
 
-/* The nearest BF16, ties to even; finite numbers. */
-static inline float seq_bf16(double x) {
-    if (x == 0.0) return 0.0f;
-    int e;
-    (void)frexp(x, &e); /* 8 bits of precision, the least exponent -126 */
-    int last = e - 8 < -133 ? -133 : e - 8;
-    return (float)ldexp(nearbyint(ldexp(x, -last)), last);
-}
-
 static inline uint64_t seq_to_bytes(int32_t dtype, float x, uint8_t *out) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -58,43 +49,21 @@ static inline uint64_t seq_to_bytes(int32_t dtype, float x, uint8_t *out) {
 }
 
 static inline float seq_from_bytes(int32_t dtype, const uint8_t *p) {
-    uint32_t bits = 0;
-    uint16_t h;
-    if (dtype == EBRO_F32) {
-        memcpy(&bits, p, 4);
-    } else {
-        memcpy(&h, p, 2);
-        bits = (uint32_t)h << 16;
-    }
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return (float)eb_ref_element(dtype, p);
 }
 
 /* ---- rows and slots of a call ----------------------------------------------------------- */
 
-enum { SEQ_MAX = 12, SEQ_SLOTS = 24 };
-
-struct seq_plan {
-    uint32_t n_seqs, n_emit;
-    int32_t offsets[SEQ_MAX + 1], in[SEQ_MAX], out[SEQ_MAX];
-    int32_t emit_rows[SEQ_MAX], emit_slots[SEQ_MAX];
-    uint32_t padding; /* columns behind each matrix row */
-    uint32_t slack;   /* rows that n_rows promises beyond the last one */
-};
+enum { SEQ_SLOTS = 24 };
 
 /* One sequence of n rows from slot in to slot out. */
-static inline struct seq_plan seq_one(uint32_t n, int32_t in, int32_t out) {
-    return (struct seq_plan){.n_seqs = 1, .offsets = {0, (int32_t)n}, .in = {in}, .out = {out}};
+static inline struct eb_ref_plan seq_one(uint32_t n, int32_t in, int32_t out) {
+    return (struct eb_ref_plan){.n_seqs = 1, .offsets = {0, (int32_t)n}, .in = {in}, .out = {out}};
 }
 
-static inline uint32_t seq_rows_of(const struct seq_plan *p) {
-    return (uint32_t)p->offsets[p->n_seqs];
-}
-
-static inline ebro_rows seq_rows(const struct seq_plan *p) {
+static inline ebro_rows seq_rows(const struct eb_ref_plan *p) {
     ebro_rows r = {.row_offsets = seq_i32(p->offsets, p->n_seqs + 1), .n_seqs = p->n_seqs};
-    r.n_rows = seq_rows_of(p) + p->slack;
+    r.n_rows = eb_ref_rows(p) + p->slack;
     for (uint32_t s = 0; s < p->n_seqs; s++) {
         uint32_t n = (uint32_t)(p->offsets[s + 1] - p->offsets[s]);
         if (n > r.max_rows) r.max_rows = n;
@@ -104,7 +73,7 @@ static inline ebro_rows seq_rows(const struct seq_plan *p) {
 }
 
 /* Slots that the call writes. */
-static inline bool seq_writes(const struct seq_plan *p, uint32_t slot) {
+static inline bool seq_writes(const struct eb_ref_plan *p, uint32_t slot) {
     for (uint32_t s = 0; s < p->n_seqs; s++) {
         if (p->out[s] == (int32_t)slot) return true;
     }
@@ -119,10 +88,10 @@ static inline bool seq_writes(const struct seq_plan *p, uint32_t slot) {
  * [0, SEQ_SHARED) are only read. */
 enum { SEQ_SHARED = 3 };
 
-static inline struct seq_plan seq_random_plan(uint32_t max_length) {
+static inline struct eb_ref_plan seq_random_plan(uint32_t max_length) {
     static const uint32_t lengths[] = {0,  0,  1,  1,  2,  3,  4,  5,  15, 16,
                                        17, 31, 32, 33, 47, 63, 64, 65, 66, 100};
-    struct seq_plan p = {.n_seqs = 1 + rig_below(6)};
+    struct eb_ref_plan p = {.n_seqs = 1 + rig_below(6)};
     int32_t next = SEQ_SHARED;
     for (uint32_t s = 0; s < p.n_seqs; s++) {
         uint32_t n = lengths[rig_below(sizeof lengths / sizeof lengths[0])];
@@ -230,7 +199,7 @@ static inline float *seq_pool_get(const struct seq_pool *p, const uint8_t *bytes
 }
 
 /* Slots that the plan writes against `ref` [n_slots][units][elements]; all else is as it was. */
-static inline void seq_pool_check(const struct seq_pool *p, const struct seq_plan *plan,
+static inline void seq_pool_check(const struct seq_pool *p, const struct eb_ref_plan *plan,
                                   const double *ref, double bound, const char *what) {
     uint64_t n = p->units * p->elements, size = eb_dtype_size(p->region.dtype);
     uint8_t *now = rig_get(&p->buf);
@@ -249,7 +218,7 @@ static inline void seq_pool_check(const struct seq_pool *p, const struct seq_pla
     }
 }
 
-static inline ebro_state_io seq_io(const struct seq_plan *p, const struct seq_pool *pool) {
+static inline ebro_state_io seq_io(const struct eb_ref_plan *p, const struct seq_pool *pool) {
     ebro_state_io io = {.region = pool->region, .n_emit = p->n_emit};
     io.state_in = seq_i32(p->in, p->n_seqs);
     io.state_out = seq_i32(p->out, p->n_seqs);
@@ -260,17 +229,18 @@ static inline ebro_state_io seq_io(const struct seq_plan *p, const struct seq_po
 }
 
 /* A matrix of the plan's rows; those of the slack stay poisoned. */
-static inline struct rig_mat seq_mat(const struct seq_plan *p, const float *dense, uint64_t cols) {
-    struct rig_mat m = rig_mat(seq_rows_of(p) + p->slack, cols, p->padding), head = m;
-    head.rows = seq_rows_of(p);
+static inline struct rig_mat seq_mat(const struct eb_ref_plan *p, const float *dense,
+                                     uint64_t cols) {
+    struct rig_mat m = rig_mat(eb_ref_rows(p) + p->slack, cols, p->padding), head = m;
+    head.rows = eb_ref_rows(p);
     if (dense) rig_mat_put(&head, dense);
     return m;
 }
 
 /* The plan's rows, after slack and padding were looked at. */
-static inline float *seq_mat_get(const struct seq_plan *p, const struct rig_mat *m) {
+static inline float *seq_mat_get(const struct eb_ref_plan *p, const struct rig_mat *m) {
     float *dense = rig_mat_get(m);
-    const uint8_t *behind = (const uint8_t *)(dense + seq_rows_of(p) * m->cols);
+    const uint8_t *behind = (const uint8_t *)(dense + eb_ref_rows(p) * m->cols);
     for (uint64_t i = 0; i < p->slack * m->cols * 4; i++) {
         if (behind[i] != 0xff) fail_msg("a row behind the last one was written");
     }
