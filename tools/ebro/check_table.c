@@ -116,9 +116,20 @@ static void print_line(const struct line *l, ebro_op op, const char *variant) {
         else
             snprintf(used, sizeof used, "-");
     }
-    const char *verdict = l->n_failed > 0 ? "FAILED" : l->n_refused == l->n ? "refused" : "ok";
+    const char *verdict = l->n_failed > 0        ? "FAILED"
+                          : l->n_refused == 0    ? "ok"
+                          : l->n_refused == l->n ? "refused"
+                                                 : "partly";
     printf("%-13s %-*s %5u %9s %8s %5s %-7s %s\n", eb_op_name(op), VARIANT_WIDTH, short_variant,
            l->n, error, budget, used, verdict, name);
+}
+
+/* A refusal for a reason that was given before says nothing new. */
+static bool is_repeated(const struct eb_check_report *r, size_t first, size_t i) {
+    const struct eb_check_row *row = &r->rows[i];
+    for (size_t k = first; k < i && row->verdict == EB_OPCHECK_REFUSED; k++)
+        if (r->rows[k].op == row->op && strcmp(r->rows[k].text, row->text) == 0) return true;
+    return false;
 }
 
 static void print_trouble(const struct eb_check_row *row) {
@@ -147,7 +158,8 @@ void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t 
         }
     }
     for (size_t i = first; i < end; i++)
-        if (r->rows[i].verdict != EB_OPCHECK_OK) print_trouble(&r->rows[i]);
+        if (r->rows[i].verdict != EB_OPCHECK_OK && !is_repeated(r, first, i))
+            print_trouble(&r->rows[i]);
 }
 
 void eb_check_print_summary(const struct eb_check_report *r) {

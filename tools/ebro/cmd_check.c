@@ -23,7 +23,8 @@ static const char usage[] =
     "  error    against float64; of what it is a part the JSON says, case by case\n"
     "  budget   the largest error that is right; the JSON has the reason\n"
     "  used     error / budget\n"
-    "An operator that a device says it does not support is refused, not failed.\n"
+    "What a device says that it does not support is refused, not failed; \"partly\":\n"
+    "some cases of the operator are.\n"
     "\n"
     "Exit code 6: something failed. CHECK.md describes the JSON.\n";
 
