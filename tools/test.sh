@@ -173,6 +173,13 @@ validated() {
     fi
 }
 
+# Modules with one known fault each: `ebro check` finds every one.
+planted() {
+    if build build-planted planted -DEBRO_PLANT=all --target test_check_planted; then
+        run_tests build-planted planted -R '^check/planted$'
+    fi
+}
+
 with_clang() {
     if build build-clang clang -DCMAKE_C_COMPILER=clang; then passed=$((passed + 1)); fi
 }
@@ -354,6 +361,7 @@ stage 1-2 "Vulkan under the validation layer" validated
 stage 1-2 "build and tests with sanitizers" sanitized
 stage 1-2 "formatting" format
 stage 1-2 "build with Clang" with_clang
+stage 1-2 "known faults that ebro check must find" planted
 stage 1-2 "the OpenAI client before the server" openai_client
 stage 1-1 "2,000 requests to one server" soak 2000
 stage 2-2 "10,000 requests to one server" soak 10000
