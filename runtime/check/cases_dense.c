@@ -197,6 +197,31 @@ static void embed(struct eb_trial *t, uint32_t which) {
         eb_trial_same(t, got, want, (uint64_t)N * hidden * 4, eb_budget_exact(), "rows");
 }
 
+/* A table in two parts, the second of which keeps what the first gave. */
+static void embed_parts(struct eb_trial *t, uint32_t which) {
+    enum { VOCAB = 50, CUT = 20, N = 6, HIDDEN = 40 };
+    static const int32_t ids[N] = {0, CUT - 1, CUT, VOCAB - 1, -1, VOCAB};
+    (void)which;
+    eb_trial_shape(t, "%d ids of %d, of a table in two parts", N, VOCAB);
+    struct eb_trial_weight w = eb_trial_weight(t, EBRO_BF16, VOCAB, HIDDEN, 0);
+    struct eb_trial_mat out = eb_trial_out(t, NULL, N, HIDDEN, 1);
+    float *want = eb_trial_host(t, N * HIDDEN, sizeof *want);
+    ebro_embed_args a = {.size = sizeof a, .n_rows = N, .table = w.w, .out = out.m}, b;
+    a.ids = eb_trial_i32(t, ids, N);
+    b = a;
+    a.table.rows = CUT;
+    b.table.rows = VOCAB - CUT;
+    b.table.offset += CUT * HIDDEN * sizeof(uint16_t);
+    b.first_id = CUT;
+    b.keep = 1;
+    const struct eb_trial_op ops[] = {{EBRO_OP_EMBED, &a}, {EBRO_OP_EMBED, &b}};
+    if (!eb_trial_calls(t, ops, 2)) return;
+    for (uint32_t i = 0; i < 4 * HIDDEN; i++)
+        want[i] = (float)w.v[(uint32_t)ids[i / HIDDEN] * HIDDEN + i % HIDDEN];
+    const float *got = eb_trial_get(t, &out);
+    if (got != NULL) eb_trial_same(t, got, want, N * HIDDEN * 4, eb_budget_exact(), "rows");
+}
+
 /* ---- rms_norm --------------------------------------------------------------------------- */
 
 static void norm_of(struct eb_trial *t, const float *x, uint32_t rows, uint32_t cols,
@@ -388,6 +413,7 @@ static const struct eb_opcheck_case cases[] = {
     CASE(EMBED, "ids outside, bf16", true, embed, 0),
     CASE(EMBED, "ids outside, f16", false, embed, 1),
     CASE(EMBED, "long rows, f32", false, embed, 2),
+    CASE(EMBED, "a table in two parts", true, embed_parts, 0),
     CASE(RMS_NORM, "odd width", true, norm, 0),
     CASE(RMS_NORM, "gated, in place", true, norm, 1),
     CASE(RMS_NORM, "a model's width", false, norm, 2),

@@ -422,6 +422,66 @@ static void step_extreme(struct eb_trial *t, uint32_t which) {
     step(t, &s, &p, EBRO_F32);
 }
 
+/* Rows in one call and cut into two: the same bytes, states and windows included. One pool holds
+ * both: the whole goes from slot 3 to 4, the parts from 3 to 5 and on to 6. */
+static void step_split(struct eb_trial *t, uint32_t which) {
+    enum { N = 11, CUT = 4, HEADS = 2, DIM = 64, CHANNELS = HEADS * DIM };
+    const int32_t dtype = which == 0 ? EBRO_F32 : EBRO_BF16;
+    struct eb_ref_plan p[3] = {eb_seq_plan_one(N, 3, 4), eb_seq_plan_one(CUT, 3, 5),
+                               eb_seq_plan_one(N - CUT, 5, 6)};
+    const uint32_t first[3] = {0, 0, CUT};
+    struct chain s = random_chain(t, N, HEADS, DIM, EBRO_GATE_SOFTPLUS);
+    eb_trial_shape(t, "%d rows at once, and %d and then %d, state %s", N, CUT, N - CUT,
+                   eb_dtype_name(dtype));
+    double *unused;
+    struct eb_seq_pool windows = window_pool(t, CHANNELS, &unused);
+    struct eb_seq_pool states = eb_seq_pool(t, EB_SEQ_SLOTS, HEADS, DIM * DIM, dtype,
+                                            eb_seq_layout_random(t, HEADS), &unused);
+    struct eb_trial_mat out[3];
+    ebro_kda_step_args a[3];
+    if (eb_trial_over(t)) return;
+    for (int i = 0; i < 3; i++) {
+        struct eb_ref_kda c = s.c;
+        c.g_raw += first[i] * CHANNELS;
+        c.beta_raw += first[i] * HEADS;
+        out[i] = eb_seq_out(t, &p[i], CHANNELS);
+        a[i] = (ebro_kda_step_args){
+            .size = sizeof a[i],
+            .rows = eb_seq_rows(t, &p[i]),
+            .gate = gate_args(t, &c, &p[i]),
+            .windows = eb_seq_io(t, &p[i], &windows),
+            .state = eb_seq_io(t, &p[i], &states),
+            .out_gate = eb_seq_in(t, &p[i], s.out_gate + first[i] * CHANNELS, CHANNELS).m,
+            .norm_weight = s.norm_weight,
+            .norm_eps = norm_eps,
+            .out = out[i].m};
+        for (int k = 0; k < 3; k++) {
+            a[i].x[k] = eb_seq_in(t, &p[i], s.x[k] + first[i] * CHANNELS, CHANNELS).m;
+            a[i].conv_weight[k] = s.weight[k];
+        }
+        a[i].scratch = eb_trial_scratch(t, EBRO_OP_KDA_STEP, &a[i]);
+    }
+    const struct eb_trial_op ops[] = {
+        {EBRO_OP_KDA_STEP, &a[0]}, {EBRO_OP_KDA_STEP, &a[1]}, {EBRO_OP_KDA_STEP, &a[2]}};
+    if (!eb_trial_calls(t, ops, 3)) return;
+    struct eb_budget same = eb_budget_strict();
+    same.reason = "the same bytes for every split";
+    const float *whole = eb_seq_get(t, &p[0], &out[0]);
+    for (int i = 1; i < 3; i++) {
+        const float *part = eb_seq_get(t, &p[i], &out[i]);
+        if (whole != NULL && part != NULL)
+            eb_trial_same(t, part, whole + first[i] * CHANNELS,
+                          (uint64_t)eb_ref_rows(&p[i]) * CHANNELS * sizeof *part, same, "output");
+    }
+    const struct eb_seq_pool *pools[] = {&windows, &states};
+    for (int i = 0; i < 2; i++) {
+        const float *x = eb_seq_pool_get(t, pools[i], 4), *y = eb_seq_pool_get(t, pools[i], 6);
+        if (x != NULL && y != NULL)
+            eb_trial_same(t, y, x, pools[i]->units * pools[i]->elements * sizeof *x, same,
+                          i == 0 ? "windows" : "state");
+    }
+}
+
 static void step_long(struct eb_trial *t, uint32_t which) {
     enum { N = 4000, DIM = 64 };
     struct eb_ref_plan p = eb_seq_plan_one(N, 0, 0);
@@ -496,6 +556,8 @@ static const struct eb_opcheck_case cases[] = {
     CASE(KDA_STEP, "gates at 0, betas 0 and 1", true, step_extreme, 0),
     CASE(KDA_STEP, "gates that forget all", false, step_extreme, 1),
     CASE(KDA_STEP, "gates at the floor", false, step_extreme, 2),
+    CASE(KDA_STEP, "rows cut in two", true, step_split, 0),
+    CASE(KDA_STEP, "rows cut in two, bf16 state", false, step_split, 1),
     CASE(KDA_STEP, "4000 rows", false, step_long, EBRO_GATE_SOFTPLUS),
     CASE(KDA_STEP, "4000 rows, little forgotten", false, step_long, EBRO_GATE_BOUNDED),
 };

@@ -331,10 +331,54 @@ static void run_experts(struct eb_trial *t, uint32_t which) {
     if (got != NULL) compare_experts(t, x, &w, &p, rows, start, got, room);
 }
 
+/* Each row alone adds to its output what it adds in company, byte for byte. */
+static void experts_alone(struct eb_trial *t, uint32_t which) {
+    enum { ROWS = 20, TOP = 3, IN = 64 };
+    static const int32_t dtypes[] = {EBRO_BF16, EBRO_F32, EBRO_F16, EBRO_MXFP4};
+    const struct experts x = {ROWS, TOP, IN, 32, dtypes[which], EBRO_ACT_SILU, false};
+    const struct experts one = {1, TOP, IN, 32, dtypes[which], EBRO_ACT_SILU, false};
+    struct pairs p;
+    eb_trial_shape(t, "%d rows of %d, %d of %d experts, %s, one row again alone", ROWS, IN, TOP,
+                   EXPERTS, eb_dtype_name(dtypes[which]));
+    float *rows = eb_trial_normal(t, ROWS * IN, 1), *start = eb_trial_host(t, ROWS * IN, 4);
+    struct expert_weights w = make_experts(t, &x);
+    if (!make_pairs(t, &x, &p)) return;
+    struct eb_trial_mat together = eb_trial_out(t, start, ROWS, IN, 0);
+    struct eb_trial_mat apart = eb_trial_out(t, start, 1, IN, 0);
+    ebro_moe_experts_args all = experts_args(t, &x, &w, &p);
+    all.x = eb_trial_mat(t, rows, ROWS, IN, 0).m;
+    all.out = together.m;
+    all.scratch = eb_trial_scratch(t, EBRO_OP_MOE_EXPERTS, &all);
+    const uint32_t row = 1 + eb_trial_below(t, ROWS - 1);
+    struct pairs q = p;
+    q.weights = p.weights + row * TOP;
+    int32_t list[TOP], offsets[EXPERTS + 1] = {0}, n = 0;
+    for (int32_t e = 0; e < EXPERTS; e++) {
+        for (uint32_t k = 0; k < TOP; k++)
+            if (p.ids[row * TOP + k] == e) list[n++] = (int32_t)k;
+        offsets[e + 1] = n;
+    }
+    q.list = list;
+    q.offsets = offsets;
+    ebro_moe_experts_args alone = experts_args(t, &one, &w, &q);
+    alone.x = all.x;
+    alone.x.offset += row * IN * sizeof(float);
+    alone.out = apart.m;
+    alone.scratch = eb_trial_scratch(t, EBRO_OP_MOE_EXPERTS, &alone);
+    const struct eb_trial_op ops[] = {{EBRO_OP_MOE_EXPERTS, &all}, {EBRO_OP_MOE_EXPERTS, &alone}};
+    if (!eb_trial_calls(t, ops, 2)) return;
+    const float *a = eb_trial_get(t, &together), *b = eb_trial_get(t, &apart);
+    if (a != NULL && b != NULL)
+        eb_trial_same(t, b, a + row * IN, IN * sizeof *a, eb_budget_strict(), "a row alone");
+}
+
 /* ---- the list --------------------------------------------------------------------------- */
 
 #define CASE(op, name, quick, f, which) \
     { EBRO_OP_##op, name, quick, 0, f, which }
+
+#define ALONE(name, quick, which) \
+    { EBRO_OP_MOE_EXPERTS, name, quick, EBRO_CAP_STRICT, experts_alone, which }
 
 static const struct eb_opcheck_case cases[] = {
     CASE(MOE_ROUTE, "8 of 40, bf16", true, random_route, 0),
@@ -350,6 +394,10 @@ static const struct eb_opcheck_case cases[] = {
     CASE(MOE_EXPERTS, "150 rows, f32", false, run_experts, 3),
     CASE(MOE_EXPERTS, "150 rows, bf16, SiTU", false, run_experts, 4),
     CASE(MOE_EXPERTS, "one row, f16, SiTU", false, run_experts, 5),
+    ALONE("a row alone, bf16", true, 0),
+    ALONE("a row alone, f32", false, 1),
+    ALONE("a row alone, f16", false, 2),
+    ALONE("a row alone, mxfp4", false, 3),
 };
 
 const struct eb_opcheck_list eb_opcheck_moe = {cases, sizeof cases / sizeof cases[0]};

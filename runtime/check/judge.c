@@ -87,6 +87,32 @@ static int32_t run_again(struct eb_trial *t, const struct eb_trial_op *ops, size
     return EBRO_OK;
 }
 
+/* What is refused must leave all memory as it was. */
+static int32_t look_for_changes(struct eb_trial *t) {
+    struct eb_budget exact = eb_budget_exact();
+    exact.reason = "what is refused must leave all memory as it was";
+    uint64_t changed = 0;
+    int32_t st = get_all(t, NULL);
+    if (st != EBRO_OK) return st;
+    for (uint32_t i = 0; i < t->n_images; i++) {
+        const struct eb_trial_image *m = &t->images[i];
+        for (uint64_t k = 0; k < with_guards(m); k++) changed += m->before[k] != m->after[k];
+    }
+    eb_trial_note(t, (double)changed, exact, "wrote %" PRIu64 " bytes and then refused", changed);
+    return EBRO_OK;
+}
+
+/* The device said no. Of several ops the first may have been computed, of one nothing. */
+static void take_refusal(struct eb_trial *t, int32_t st, size_t n) {
+    const ebro_error reason = t->err;
+    t->status = n == 1 ? look_for_changes(t) : eb_stream_sync(t->stream, &t->err);
+    if (t->status != EBRO_OK) return;
+    t->err = reason;
+    t->refused = true;
+    /* Valid input: see the contracts in ebro/backend.h. */
+    if (st == EBRO_INVALID) eb_trial_fail(t, "refused as invalid: %s", reason.text);
+}
+
 bool eb_trial_calls(struct eb_trial *t, const struct eb_trial_op *ops, size_t n) {
     uint8_t *again[EB_TRIAL_MAX_BUFS] = {NULL};
     uint32_t n_hosts = t->n_hosts;
@@ -100,20 +126,10 @@ bool eb_trial_calls(struct eb_trial *t, const struct eb_trial_op *ops, size_t n)
     if (st == EBRO_OK) look_at_edges(t);
     if (st == EBRO_OK) st = run_again(t, ops, n, again);
     while (t->n_hosts > n_hosts) eb_free(t->alloc, t->hosts[--t->n_hosts]);
-    if (st == EBRO_UNSUPPORTED) {
-        /* What came before the refusal may be on its way still. */
-        ebro_error unused;
-        t->refused = true;
-        (void)eb_stream_sync(t->stream, &unused);
-    } else if (st == EBRO_INVALID) {
-        /* Valid input: see the contract in ebro/backend.h. */
-        eb_trial_fail(t, "refused as invalid: %s", t->err.text);
-        t->refused = true;
-        ebro_error unused;
-        (void)eb_stream_sync(t->stream, &unused);
-    } else {
+    if (st == EBRO_UNSUPPORTED || st == EBRO_INVALID)
+        take_refusal(t, st, n);
+    else
         t->status = st;
-    }
     return !eb_trial_over(t);
 }
 
@@ -125,33 +141,17 @@ bool eb_trial_call(struct eb_trial *t, ebro_op op, const void *args) {
 void eb_trial_must_refuse(struct eb_trial *t, ebro_op op, const void *args, const char *what) {
     if (eb_trial_over(t)) return;
     int32_t st = put_all(t);
-    if (st != EBRO_OK) {
-        t->status = st;
-        return;
-    }
     t->err = (ebro_error){0};
-    int32_t refusal = dispatch(t, op, args);
+    int32_t refusal = st == EBRO_OK ? dispatch(t, op, args) : st;
     bool told = t->err.text[0] != '\0';
-    if (refusal == EBRO_DEVICE_LOST) {
+    if (st != EBRO_OK || refusal == EBRO_DEVICE_LOST) {
         t->status = refusal;
-        return;
-    }
-    st = get_all(t, NULL);
-    if (st != EBRO_OK) {
-        t->status = st;
         return;
     }
     if (refusal == EBRO_OK) eb_trial_fail(t, "took %s, which it must refuse", what);
     if (refusal != EBRO_OK && !told) eb_trial_fail(t, "refused %s without a reason", what);
-    uint64_t changed = 0;
-    for (uint32_t i = 0; i < t->n_images && refusal != EBRO_OK; i++) {
-        const struct eb_trial_image *m = &t->images[i];
-        for (uint64_t k = 0; k < with_guards(m); k++) changed += m->before[k] != m->after[k];
-    }
-    struct eb_budget exact = eb_budget_exact();
-    exact.reason = "what is refused must leave all memory as it was";
-    eb_trial_note(t, (double)changed, exact, "refused %s after it had begun", what);
     t->err = (ebro_error){0};
+    t->status = look_for_changes(t);
 }
 
 /* ---- findings --------------------------------------------------------------------------- */
