@@ -53,6 +53,10 @@ struct eb_opcheck_options {
     void *user;
 };
 
+/* How many cases of a rung the options mean; fewer where operators were checked before, or where the
+ * device does not claim what a case needs. */
+uint32_t eb_opcheck_count(const struct eb_opcheck_options *o);
+
 struct eb_opcheck_tally {
     uint32_t n_ok, n_failed, n_refused;
 };

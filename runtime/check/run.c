@@ -27,6 +27,13 @@ static bool is_wanted(const struct eb_opcheck_case *c, const struct eb_opcheck_o
     return o->name == NULL || strcmp(o->name, c->name) == 0;
 }
 
+uint32_t eb_opcheck_count(const struct eb_opcheck_options *o) {
+    uint32_t n = 0;
+    for (size_t l = 0; l < N_LISTS; l++)
+        for (size_t i = 0; i < lists[l]->n; i++) n += is_wanted(&lists[l]->cases[i], o);
+    return n;
+}
+
 static void judge(const struct eb_trial *t, struct eb_opcheck_result *r,
                   struct eb_opcheck_tally *tally) {
     r->shape = t->shape;

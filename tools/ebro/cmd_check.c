@@ -116,7 +116,10 @@ static const struct eb_arg output_args[] = {
 struct job {
     struct eb_check_report report;
     size_t printed; /* rows */
-    bool silent;    /* no table */
+    size_t first;   /* row of the rung */
+    uint32_t n_cases;
+    struct eb_bar bar;
+    bool silent; /* no table */
     bool no_memory;
 };
 
@@ -130,9 +133,23 @@ static void print_rung(struct job *j, bool last) {
         if (a->device == b->device && strcmp(a->rung, b->rung) == 0) return;
         n--;
     }
+    eb_bar_end(&j->bar);
     eb_check_print_group(r, j->printed, n);
     fflush(stdout);
     j->printed = n;
+}
+
+/* How far the rung is. */
+static void show_progress(struct job *j) {
+    const struct eb_check_report *r = &j->report;
+    const struct eb_check_row *last = &r->rows[r->n_rows - 1], *first = &r->rows[j->first];
+    char label[64];
+    if (r->n_rows == 1 || last->device != first->device || strcmp(last->rung, first->rung) != 0) {
+        j->first = r->n_rows - 1;
+        eb_bar_start(&j->bar);
+    }
+    snprintf(label, sizeof label, "%.15s %s", r->devices[last->device].name, eb_op_name(last->op));
+    eb_bar_show(&j->bar, label, (double)(r->n_rows - j->first) / j->n_cases);
 }
 
 static bool note(void *user, const struct eb_opcheck_result *result) {
@@ -140,6 +157,7 @@ static bool note(void *user, const struct eb_opcheck_result *result) {
     j->no_memory = !eb_check_add(&j->report, result);
     if (j->no_memory) return false;
     print_rung(j, false);
+    show_progress(j);
     return !eb_interrupted;
 }
 
@@ -158,8 +176,10 @@ static int check_device(struct job *j, ebro_runtime *rt, const ebro_device_info 
                                           .n_threads = (uint32_t)o->o.n_threads};
     ebro_error err = {0};
     r->devices[r->n_devices++] = *info;
+    j->n_cases = eb_opcheck_count(&options);
     int32_t st = eb_opcheck_rungs(rt, info->name, &settings, &options, &r->tally, &err);
     print_rung(j, true);
+    eb_bar_end(&j->bar);
     if (j->no_memory) {
         eb_complain("out of memory while keeping the results");
         return EB_EXIT_MEMORY;
