@@ -29,7 +29,7 @@ for module in "$BUILD"/ebro_*.so; do
 done
 component runtime "$libdir/libebro.so.$version" "$libdir/libebro.so.0" "${modules[@]}" \
     share/doc/ebro/LICENSE
-component program bin/ebro share/man/man1/ebro.1 share/doc/ebro/API.md share/doc/ebro/demo-model/{README.md,THIRD_PARTY}
+component program bin/ebro share/man/man1/ebro.1 share/doc/ebro/{API,CHECK}.md share/doc/ebro/demo-model/{README.md,THIRD_PARTY}
 component development include/ebro/{ebro,backend}.h "$libdir/libebro.so" "$libdir/libebro.a" \
     "$libdir/pkgconfig/ebro.pc" "$libdir"/cmake/Ebro/EbroConfig{,Version}.cmake \
     "$libdir"/cmake/Ebro/Ebro{,Static}Targets{,-"$config"}.cmake share/doc/ebro/README.md \

@@ -33,7 +33,8 @@ set_target_properties(ebro_program PROPERTIES INSTALL_RPATH "$ORIGIN/${EBRO_BIN_
 # The program holds the runtime itself, so it must be told where the library's modules lie.
 target_compile_definitions(ebro_program PRIVATE EBRO_BIN_TO_LIB="${EBRO_BIN_TO_LIB}")
 install(TARGETS ebro_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-install(FILES tools/serve/API.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES tools/serve/API.md tools/ebro/CHECK.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        COMPONENT program)
 install(FILES tools/ebro/ebro.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 # Of the demo model that the program holds.
 install(FILES model/demo/README.md model/demo/THIRD_PARTY

@@ -26,7 +26,8 @@ static const char usage[] =
     "What a device says that it does not support is refused, not failed; \"partly\":\n"
     "some cases of the operator are.\n"
     "\n"
-    "Exit code 6: something failed. CHECK.md describes the JSON.\n";
+    "Exit code 6: something failed. tools/ebro/CHECK.md (installed beside README.md)\n"
+    "describes the JSON.\n";
 
 struct options {
     struct eb_options o; /* first: its defaults are set by eb_command_options */
