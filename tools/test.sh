@@ -166,7 +166,7 @@ validated() {
     fi
     VK_INSTANCE_LAYERS=$layer run_tests build validation \
         -R '^(contract/(device|stream|graph)|vulkan/(faults|large|limits|time)|cli/devices|.*_vulkan_.*)$' \
-        -E '^opcheck/(kda|kda_step|mla)_vulkan_small$'
+        -E '^opcheck/(kda|kda_step|mla)_vulkan_small$|_vulkan_(narrow|wide)$'
     if grep -E 'VUID-|Validation (Error|Warning|Performance)|UNASSIGNED-' "$work/ctest" >"$work/said"; then
         sort "$work/said" | uniq | cut -c 1-400 | head -n 40
         fail "validation: the layer reports $(wc -l <"$work/said") messages"

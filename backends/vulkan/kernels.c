@@ -2,6 +2,7 @@
 #include "backends/vulkan/kernels.h"
 
 #include "backends/vulkan/cache.h"
+#include "backends/vulkan/spirv.h"
 #include "backends/vulkan/statistics.h"
 
 #include <stdio.h>
@@ -192,18 +193,75 @@ static VkResult create_module(ebro_dev *dev, const struct vk_variant *v, VkShade
     return dev->api.CreateShaderModule(dev->device, &info, NULL, out);
 }
 
+/* All constants of a pipeline, by their ids. Returns how many. */
+static uint32_t constants_of(const ebro_dev *dev, const struct vk_launch *l,
+                             uint32_t values[2 + VK_MAX_SPECS]) {
+    values[0] = l->threads;
+    values[1] = dev->subgroup;
+    memcpy(&values[2], l->specs, l->n_specs * sizeof values[0]);
+    return 2 + l->n_specs;
+}
+
+/* A workgroup that the device takes, whole subgroups where the kernel counts on them. */
+static int32_t check_threads(const ebro_dev *dev, const struct vk_launch *l, ebro_error *err) {
+    const VkPhysicalDeviceLimits *limits = &dev->limits;
+    uint32_t n = l->threads, most = limits->maxComputeWorkGroupInvocations;
+    bool sized = (dev->variants[l->kernel]->needs & EBRO_CAP_SUBGROUP) != 0;
+    if (most > limits->maxComputeWorkGroupSize[0]) most = limits->maxComputeWorkGroupSize[0];
+    bool fits = n > 0 && n <= most && (n & (n - 1)) == 0;
+    if (sized && dev->max_subgroups > 0) fits = fits && n / dev->subgroup <= dev->max_subgroups;
+    if (sized) fits = fits && n % dev->subgroup == 0;
+    if (fits) return EBRO_OK;
+    return dev->host->fail(err, EBRO_UNSUPPORTED,
+                           "vulkan: kernel %s in workgroups of %u threads and subgroups of %u; the "
+                           "device takes %u threads and %u subgroups (0: any number) at most",
+                           kernels[l->kernel].name, n, dev->subgroup, most, dev->max_subgroups);
+}
+
+/* Drivers neither catch a constant that is not set nor, all of them, too much shared memory: a
+ * kernel would run with other sizes than the host launched it for. */
+static int32_t check_code(ebro_dev *dev, const struct vk_launch *l, ebro_error *err) {
+    const struct vk_variant *v = dev->variants[l->kernel];
+    const uint32_t bound = v->code[3], most = dev->limits.maxComputeSharedMemorySize;
+    uint32_t values[2 + VK_MAX_SPECS], n = constants_of(dev, l, values);
+    struct vk_spirv code;
+    struct vk_spirv_id *ids = vk_calloc(dev->host, bound, sizeof *ids, err);
+    if (ids == NULL) return EBRO_NOMEM_HOST;
+    bool read =
+        vk_spirv_read(v->code, (size_t)(v->code_end - v->code), values, n, ids, bound, &code);
+    vk_free(dev->host, ids);
+    if (!read) {
+        dev->host->log(dev->host->user, EBRO_LOG_WARN,
+                       "vulkan: kernel %s, variant %s, is not checked: its code is not understood",
+                       kernels[l->kernel].name, v->name);
+        return EBRO_OK;
+    }
+    if (code.n_constants > n) {
+        return dev->host->fail(err, EBRO_INTERNAL,
+                               "vulkan: kernel %s, variant %s, takes %u constants, %u are set",
+                               kernels[l->kernel].name, v->name, code.n_constants, n);
+    }
+    if (code.shared_bytes > most) {
+        return dev->host->fail(err, EBRO_UNSUPPORTED,
+                               "vulkan: kernel %s, variant %s, shares %llu bytes in a workgroup, "
+                               "the device takes %u at most",
+                               kernels[l->kernel].name, v->name,
+                               (unsigned long long)code.shared_bytes, most);
+    }
+    return EBRO_OK;
+}
+
 static VkResult create_pipeline(ebro_dev *dev, const struct vk_launch *l, VkShaderModule module,
                                 VkPipeline *out) {
-    uint32_t values[2 + VK_MAX_SPECS] = {l->threads, dev->subgroup};
     VkSpecializationMapEntry entries[2 + VK_MAX_SPECS];
-    memcpy(&values[2], l->specs, l->n_specs * sizeof values[0]);
-    for (uint32_t i = 0; i < 2 + l->n_specs; i++) {
+    uint32_t values[2 + VK_MAX_SPECS], n = constants_of(dev, l, values);
+    for (uint32_t i = 0; i < n; i++) {
         entries[i] = (VkSpecializationMapEntry){
             .constantID = i, .offset = i * sizeof values[0], .size = sizeof values[0]};
     }
-    const VkSpecializationInfo specs = {.mapEntryCount = 2 + l->n_specs,
+    const VkSpecializationInfo specs = {.mapEntryCount = n,
                                         .pMapEntries = entries,
-                                        .dataSize = sizeof values,
+                                        .dataSize = n * sizeof values[0],
                                         .pData = values};
     /* Sizes are asked for, never assumed: drivers choose their own where nothing is said. */
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup = {
@@ -230,6 +288,9 @@ static int32_t add_pipeline(ebro_dev *dev, const struct vk_launch *l, struct vk_
     char what[96];
     snprintf(what, sizeof what, "compiling kernel %s, variant %s", kernels[l->kernel].name,
              v->name);
+    int32_t st = check_threads(dev, l, err);
+    if (st == EBRO_OK) st = check_code(dev, l, err);
+    if (st != EBRO_OK) return st;
     struct vk_pipeline *p = vk_calloc(dev->host, 1, sizeof *p, err);
     if (p == NULL) return EBRO_NOMEM_HOST;
     if (dev->n_compiled++ == 0 && dev->cache_was_empty) {

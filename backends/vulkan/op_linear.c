@@ -73,8 +73,8 @@ static struct plan matrix_plan(const ebro_dev *dev, enum vk_kernel kernel, struc
     struct plan p = {.one = kernel,
                      .several = kernel,
                      .threads = group.threads,
-                     .specs = {(uint32_t)c.dtype, c.aligned},
-                     .n_specs = 2,
+                     .specs = {(uint32_t)c.dtype, c.aligned, 0, c.transposed},
+                     .n_specs = 4,
                      .rows = group.rows,
                      .outs = group.outs};
     if (f16) p.n_specs = vk_matrix_specs(dev, p.specs);

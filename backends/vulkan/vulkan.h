@@ -7,6 +7,7 @@
  *   import.c   host memory used where it lies
  *   cache.c    compiled kernels, kept in a file
  *   kernels.c  kernels.def: the ladder, pipelines on first use
+ *   spirv.c    what kernels say of themselves
  *   statistics.c  what the driver's compiler says of them
  *   hazard.c   which launches must wait for which
  *   pace.c     how long work takes
