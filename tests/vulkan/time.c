@@ -162,8 +162,10 @@ static void results_do_not_depend_on_time(void **state) {
     const struct micro_spec spec = {.seed = test_seed(), .ffn = MICRO_MOE};
     struct micro_files files = micro_make(&spec);
     ebro_model *model = open_model(&files);
-    struct ebro_device *d = rig_device(), *cpu = NULL;
     struct shim *shim = shim_get();
+    /* The fast one too by the shim's clock: this machine's load is no part of the comparison. */
+    shim->clock = (struct shim_clock){.launch_ns = 1000, .group_ns = 10};
+    struct ebro_device *d = rig_device(), *cpu = NULL;
     struct test_rng rng = {spec.seed + 1};
     ebro_error err = {0};
     int32_t ids[N_TOKENS + N_DECODED];
@@ -187,7 +189,7 @@ static void results_do_not_depend_on_time(void **state) {
                   " on the fast one; %.1f s, a submission %.3f s at most\n",
                   dispatches, submits, fast_dispatches, fast_submits,
                   (double)shim->seen.all_ns / 1e9, (double)shim->seen.longest_ns / 1e9);
-    assert_true(dispatches > fast_dispatches * 5 / 4 && submits > 4 * fast_submits);
+    assert_true(dispatches > fast_dispatches * 5 / 4 && submits > 3 * fast_submits);
     assert_in_range(shim->seen.longest_ns, target / 2, bound);
     assert_memory_equal(slow, fast, (1 + N_DECODED) * MICRO_VOCAB * sizeof *slow);
     /* Float32 on both sides, summed in another order. */
