@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # spirv.sh: the kernels that the compilers of older distributions do not know (cooperative matrices,
-# bf16) are kept compiled, in shaders/vulkan/spv. This makes them: those variants of kernels.def that
-# define EB_MATRIX. --check only says, as TAP, whether the manifest still fits the sources.
+# bf16) are kept compiled, in shaders/vulkan/spv/modules.tar.xz. This makes them: those variants of
+# kernels.def that define EB_MATRIX. --check only says, as TAP, whether the manifest still fits the
+# sources. Needs CMake, which packs and unpacks the archive as the build does.
 #
 # The compiler is the machine's glslc if it is new enough. Else Debian's newest is unpacked into a
 # folder of its own (EBRO_GLSLC_DIR, or ~/.cache/ebro/glslc) and run through its own loader, so that
@@ -9,7 +10,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 shaders=shaders/vulkan
-spv=$shaders/spv
+spv=$PWD/$shaders/spv
+unpacked=$(mktemp -d)
+trap 'rm -rf "$unpacked"' EXIT
 
 # Lines "kernel_variant place source defines" of the variants to make.
 variants() {
@@ -53,12 +56,12 @@ hash_of() {
 
 check() {
     local n=0 bad=0 name place source defines want
-    variants >/dev/null
+    (cd "$unpacked" && cmake -E tar xf "$spv/modules.tar.xz")
     while read -r name place source defines; do
         n=$((n + 1))
         # shellcheck disable=SC2086 # defines are words
-        want="$(hash_of "$place" "$source" $defines) $(sha256sum <"$spv/$name.spv" | cut -d' ' -f1)"
-        if grep -q "^$name $want " $spv/manifest; then
+        want="$(hash_of "$place" "$source" $defines) $(sha256sum <"$unpacked/$name.spv" | cut -d' ' -f1)"
+        if grep -q "^$name $want " "$spv/manifest"; then
             echo "ok $n - $name"
         else
             echo "not ok $n - $name: run tools/spirv.sh, its sources have changed"
@@ -106,18 +109,20 @@ make() {
     local name place source defines tool
     find_glslc
     tool=$("${glslc[@]}" --version | sed -n 's/^shaderc \([^ ]*\).*/\1/p')
-    mkdir -p $spv
-    : >$spv/manifest.new
+    mkdir -p "$spv"
+    : >"$spv/manifest.new"
     while read -r name place source defines; do
         # shellcheck disable=SC2086
         "${glslc[@]}" --target-env=vulkan1.2 -O -DEB_GLSL "-DEB_$place" $defines -Ishaders \
-            -I$shaders -o "$spv/$name.spv" "$shaders/$source.comp" </dev/null
+            -I$shaders -o "$unpacked/$name.spv" "$shaders/$source.comp" </dev/null
         # shellcheck disable=SC2086
         echo "$name $(hash_of "$place" "$source" $defines)" \
-            "$(sha256sum <"$spv/$name.spv" | cut -d' ' -f1) shaderc-$tool" >>$spv/manifest.new
+            "$(sha256sum <"$unpacked/$name.spv" | cut -d' ' -f1) shaderc-$tool" >>"$spv/manifest.new"
     done < <(variants)
-    mv $spv/manifest.new $spv/manifest
-    cat $spv/manifest
+    # The same modules give the same archive.
+    (cd "$unpacked" && cmake -E tar cJf "$spv/modules.tar.xz" --mtime=1970-01-01 -- *.spv)
+    mv "$spv/manifest.new" "$spv/manifest"
+    cat "$spv/manifest"
 }
 
 case "$#:${1-}" in

@@ -116,10 +116,9 @@ static struct vk_spirv read_kept(const char *name) {
 static void kept_kernels_are_understood(void **state) {
     (void)state;
     size_t bytes = 0;
-    char path[512], *at = NULL;
+    char *at = NULL;
     uint32_t n = 0;
-    snprintf(path, sizeof path, "%s/manifest", TEST_SPV_DIR);
-    char *manifest = test_read_file(path, &bytes);
+    char *manifest = test_read_file(TEST_SPV_MANIFEST, &bytes);
     assert_non_null(manifest);
     for (char *line = manifest; line < manifest + bytes; line = at + 1) {
         at = memchr(line, '\n', bytes - (size_t)(line - manifest));

@@ -1,5 +1,20 @@
 # spirv.cmake: compiles the kernels that shaders/vulkan/kernels.def lists and embeds them.
 #
+
+# Modules that were compiled beforehand (tools/spirv.sh), anew only when the archive is another one.
+function(ebro_unpack_spirv archive folder)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${archive})
+  file(SHA256 ${archive} hash)
+  if(EXISTS ${folder}/unpacked)
+    file(READ ${folder}/unpacked there)
+  endif()
+  if(NOT "${there}" STREQUAL ${hash})
+    file(REMOVE_RECURSE ${folder})
+    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${folder} TOUCH)
+    file(WRITE ${folder}/unpacked ${hash})
+  endif()
+endfunction()
+
 # ebro_spirv(TARGET): one SPIR-V module per VARIANT, as eb_spv_<kernel>_<variant> to _end, in 32-bit
 # words. kernels.def is read as text: one KERNEL or VARIANT a line.
 function(ebro_spirv target)
@@ -11,6 +26,7 @@ function(ebro_spirv target)
   file(STRINGS ${listing} lines REGEX "^(KERNEL|VARIANT)\\(")
   set(assembly "/* The kernels of shaders/vulkan/kernels.def. Written by the build. */\n.section .rodata\n")
   set(modules "")
+  ebro_unpack_spirv(${shaders}/vulkan/spv/modules.tar.xz ${folder}/made)
   foreach(line IN LISTS lines)
     if(line MATCHES "^KERNEL\\(([a-z0-9_]+), [a-z0-9_]+, (PUSH|FAR)\\)")
       set(place_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
@@ -21,8 +37,8 @@ function(ebro_spirv target)
       separate_arguments(defines UNIX_COMMAND "${CMAKE_MATCH_4}")
       set(module ${folder}/${name}.spv)
       # Made beforehand, for what older compilers do not know: tools/spirv.sh.
-      if(EXISTS ${shaders}/vulkan/spv/${name}.spv)
-        set(module ${shaders}/vulkan/spv/${name}.spv)
+      if(EXISTS ${folder}/made/${name}.spv)
+        set(module ${folder}/made/${name}.spv)
       else()
         add_custom_command(
           OUTPUT ${module}
