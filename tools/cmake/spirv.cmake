@@ -1,5 +1,4 @@
 # spirv.cmake: compiles the kernels that shaders/vulkan/kernels.def lists and embeds them.
-#
 
 # Modules that were compiled beforehand (tools/spirv.sh), anew only when the archive is another one.
 function(ebro_unpack_spirv archive folder)
