@@ -202,7 +202,29 @@ static uint32_t constants_of(const ebro_dev *dev, const struct vk_launch *l,
     return 2 + l->n_specs;
 }
 
-/* A workgroup that the device takes, whole subgroups where the kernel counts on them. */
+/* Of the kernels that are made for so many threads; 0: for any power of two. */
+static uint32_t threads_of(enum vk_kernel kernel) {
+    switch (kernel) {
+        case VK_linear_tile:
+        case VK_linear_tile_one:
+        case VK_moe_tile:
+            return EB_TILE_THREADS;
+        case VK_mla_decode:
+        case VK_mla_merge:
+        case VK_mla_expand:
+        case VK_mla_expand_matrix:
+        case VK_mla_attend:
+            return EB_MLA_THREADS;
+        case VK_mla_decode_matrix:
+        case VK_mla_attend_matrix:
+            return EB_MLA_MATRIX_THREADS;
+        default:
+            return 0;
+    }
+}
+
+/* A workgroup that the kernel is made for and the device takes, whole subgroups where the kernel
+ * counts on them. */
 static int32_t check_threads(const ebro_dev *dev, const struct vk_launch *l, ebro_error *err) {
     const VkPhysicalDeviceLimits *limits = &dev->limits;
     uint32_t n = l->threads, most = limits->maxComputeWorkGroupInvocations;
@@ -211,6 +233,11 @@ static int32_t check_threads(const ebro_dev *dev, const struct vk_launch *l, ebr
     bool fits = n > 0 && n <= most && (n & (n - 1)) == 0;
     if (sized && dev->max_subgroups > 0) fits = fits && n / dev->subgroup <= dev->max_subgroups;
     if (sized) fits = fits && n % dev->subgroup == 0;
+    if (threads_of(l->kernel) != 0 && n != threads_of(l->kernel)) {
+        return dev->host->fail(err, EBRO_INTERNAL,
+                               "vulkan: kernel %s in workgroups of %u threads, it is made for %u",
+                               kernels[l->kernel].name, n, threads_of(l->kernel));
+    }
     if (fits) return EBRO_OK;
     return dev->host->fail(err, EBRO_UNSUPPORTED,
                            "vulkan: kernel %s in workgroups of %u threads and subgroups of %u; the "

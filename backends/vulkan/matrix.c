@@ -63,8 +63,8 @@ static bool multiplies(const VkCooperativeMatrixPropertiesKHR *s, VkComponentTyp
 static bool has_bf16_shape(const VkCooperativeMatrixPropertiesKHR *shapes, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         if (multiplies(&shapes[i], VK_COMPONENT_TYPE_BFLOAT16_KHR) &&
-            shapes[i].MSize == VK_BF16_EDGE && shapes[i].NSize == VK_BF16_EDGE &&
-            shapes[i].KSize == VK_BF16_EDGE)
+            shapes[i].MSize == EB_BF16_EDGE && shapes[i].NSize == EB_BF16_EDGE &&
+            shapes[i].KSize == EB_BF16_EDGE)
             return true;
     }
     return false;
@@ -76,7 +76,7 @@ static bool find_f16_shape(const ebro_dev *dev, const VkCooperativeMatrixPropert
     VkPhysicalDeviceProperties p;
     dev->api.GetPhysicalDeviceProperties(dev->physical, &p);
     bool slow = p.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    uint32_t size = 0, outs = slow ? VK_MATRIX_FEW_OUTS : VK_MATRIX_OUTS;
+    uint32_t size = 0, outs = slow ? VK_MATRIX_FEW_OUTS : EB_MATRIX_OUTS;
     for (uint32_t i = 0; i < n; i++) {
         const VkCooperativeMatrixPropertiesKHR *s = &shapes[i];
         if (!multiplies(s, VK_COMPONENT_TYPE_FLOAT16_KHR)) continue;
@@ -93,11 +93,11 @@ static bool find_f16_shape(const ebro_dev *dev, const VkCooperativeMatrixPropert
 }
 
 static bool takes_group(const ebro_dev *dev, uint32_t shared_bytes) {
-    uint32_t threads = VK_MATRIX_SUBGROUPS * dev->subgroup;
+    uint32_t threads = EB_MATRIX_SUBGROUPS * dev->subgroup;
     return dev->limits.maxComputeSharedMemorySize >= shared_bytes &&
            dev->limits.maxComputeWorkGroupInvocations >= threads &&
            dev->limits.maxComputeWorkGroupSize[0] >= threads &&
-           (dev->max_subgroups == 0 || dev->max_subgroups >= VK_MATRIX_SUBGROUPS);
+           (dev->max_subgroups == 0 || dev->max_subgroups >= EB_MATRIX_SUBGROUPS);
 }
 
 uint64_t vk_matrix_caps(ebro_dev *dev) {

@@ -54,16 +54,12 @@ typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR {
 
 /* Of shaders/vulkan/product_matrix.glsl. */
 enum {
-    VK_MATRIX_ROWS = 4,       /* matrices of sums, one below the other, of one of its groups */
-    VK_MATRIX_OUTS = 8,       /* and side by side; */
-    VK_MATRIX_FEW_OUTS = 2,   /* on a processor, which compiles for longer than it computes */
-    VK_MATRIX_SUBGROUPS = 4,  /* of a group */
+    VK_MATRIX_FEW_OUTS = 2,   /* for EB_MATRIX_OUTS on a processor, which compiles for longer */
     VK_MATRIX_FIRST_SPEC = 4, /* place of the f16 kernels' shape among their own constants */
     VK_MATRIX_SPECS = 8,      /* constants of a kernel that has them */
-    VK_BF16_EDGE = 16,        /* M, N and K of the bf16 kernels, */
-    VK_BF16_SUBGROUP = 32,    /* and threads of a subgroup */
+    VK_BF16_SUBGROUP = 32,    /* threads of a subgroup of the bf16 kernels */
     VK_BF16_SHARED_BYTES = 20480,
-    VK_F16_SHARED_BYTES = VK_BF16_SHARED_BYTES + 4 * 16 * (VK_MATRIX_ROWS + VK_MATRIX_OUTS)
+    VK_F16_SHARED_BYTES = VK_BF16_SHARED_BYTES + 4 * 16 * (EB_MATRIX_ROWS + EB_MATRIX_OUTS)
 };
 
 /* Features to turn on, a chain: bf16, matrix. Without bf16 it starts at matrix. */

@@ -3,10 +3,7 @@
 #include "backends/vulkan/product.h"
 #include "shaders/common/args_linear.h"
 
-enum {
-    FEW_ROWS = 32,   /* up to which weights are read once more for every VK_ROW_MOST rows */
-    T_OUT_LANES = 16 /* of linear_row_t: threads side by side, each with one unit of outputs */
-};
+enum { FEW_ROWS = 32 /* up to which weights are read once more for every VK_ROW_MOST rows */ };
 
 uint64_t vk_scratch_linear(const ebro_dev *dev, const ebro_linear_args *a) {
     (void)dev;
@@ -56,15 +53,15 @@ struct plan {
     uint32_t rows, outs; /* of a group */
 };
 
-static struct plan tile_plan(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
+static struct plan tile_plan(const ebro_linear_args *a, struct class c) {
     uint32_t rows = vk_tile_rows(a->n_rows);
     return (struct plan){.one = VK_linear_tile_one,
                          .several = VK_linear_tile,
-                         .threads = vk_threads(dev, VK_TILE_THREADS),
+                         .threads = EB_TILE_THREADS,
                          .specs = {(uint32_t)c.dtype, c.aligned, rows, c.transposed},
                          .n_specs = 4,
                          .rows = rows,
-                         .outs = VK_TILE_OUTS};
+                         .outs = EB_TILE_OUTS};
 }
 
 static struct plan matrix_plan(const ebro_dev *dev, enum vk_kernel kernel, struct class c) {
@@ -94,7 +91,7 @@ static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, stru
                              .specs = {(uint32_t)c.dtype, c.aligned, rows},
                              .n_specs = 3,
                              .rows = rows,
-                             .outs = T_OUT_LANES * unit};
+                             .outs = EB_ROW_T_LANES * unit};
     }
     return (struct plan){.one = VK_linear_row_one,
                          .several = VK_linear_row,
@@ -111,7 +108,7 @@ static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struc
     enum vk_kernel on_matrix =
         vk_matrix_kernel(dev, VK_linear_matrix, VK_linear_matrix_f16, c.dtype, inputs);
     if (!c.transposed && on_matrix != VK_N_KERNELS) return matrix_plan(dev, on_matrix, c);
-    return tile_plan(dev, a, c);
+    return tile_plan(a, c);
 }
 
 /* An item as an argument, and what it touches. Returns its blocks of outputs, over all batches. */

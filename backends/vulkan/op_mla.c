@@ -74,14 +74,9 @@ int32_t vk_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error 
 
 /* ---- mla_decode ------------------------------------------------------------------------- */
 
-/* Of shaders/vulkan/mla.glsl, mla_decode.comp and mla_decode_matrix.comp. */
-enum { TOKENS = 64, MAX_SPLITS = 128, THREADS = 128 };
+/* Of mla_decode_matrix. */
 enum {
-    MATRIX_HEADS = 32,
     MATRIX_EDGE = 16,
-    MATRIX_LORA = 512,
-    MATRIX_ROPE = 64,
-    MATRIX_THREADS = 256,
     MATRIX_SHARED_BYTES = 46592,
     MATRIX_GROUPS =
         1024, /* of a call, where it has the choice: some for each core of a large GPU */
@@ -106,39 +101,43 @@ struct plan {
 };
 
 static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_decode_args *a) {
-    return vk_matrix_fits(dev, VK_mla_decode_matrix, MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
-           a->pages.dtype == EBRO_BF16 && a->kv_lora == MATRIX_LORA && a->rope_dim == MATRIX_ROPE &&
-           a->n_heads % MATRIX_EDGE == 0;
+    return vk_matrix_fits(dev, VK_mla_decode_matrix, EB_MLA_MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
+           a->pages.dtype == EBRO_BF16 && a->kv_lora == EB_MLA_MATRIX_LORA &&
+           a->rope_dim == EB_MLA_MATRIX_ROPE && a->n_heads % MATRIX_EDGE == 0;
 }
 
 /* Parts are written and read again: where rows alone are work enough, they have few. */
 static struct plan plan_on_matrix(const ebro_mla_decode_args *a) {
     uint64_t n_rows = a->rows.n_rows, most = MATRIX_GROUPS / (n_rows > 0 ? n_rows : 1);
-    if (most > MAX_SPLITS) most = MAX_SPLITS;
+    if (most > EB_MLA_SPLITS) most = EB_MLA_SPLITS;
     if (most < MATRIX_MIN_SPLITS) most = MATRIX_MIN_SPLITS;
-    uint64_t all = n_rows * MAX_SPLITS, bound = n_rows * MATRIX_MIN_SPLITS;
+    uint64_t all = n_rows * EB_MLA_SPLITS, bound = n_rows * MATRIX_MIN_SPLITS;
     if (bound < MATRIX_GROUPS) bound = MATRIX_GROUPS;
     return (struct plan){.on_matrix = true,
-                         .heads = MATRIX_HEADS,
+                         .heads = EB_MLA_MATRIX_HEADS,
                          .n_splits = (uint32_t)most,
                          .all_splits = all < bound ? all : bound,
                          .slices = 1,
-                         .groups = vk_div_up(a->n_heads, MATRIX_HEADS)};
+                         .groups = vk_div_up(a->n_heads, EB_MLA_MATRIX_HEADS)};
 }
 
 static struct plan plan_on_any(const ebro_mla_decode_args *a) {
     uint64_t n_quads = vk_div_up(a->kv_lora, 4);
-    struct plan p = {.heads = a->n_heads > 8 ? 16 : a->n_heads > 4 ? 8 : 4, .slices = THREADS};
-    while (p.slices > 1 && THREADS / p.slices < n_quads) p.slices /= 2;
-    p.n_splits = MAX_SPLITS;
-    p.all_splits = (uint64_t)a->rows.n_rows * MAX_SPLITS;
-    p.groups = vk_div_up(a->n_heads, p.heads) * vk_div_up(n_quads, THREADS / p.slices);
+    struct plan p = {.heads = a->n_heads > 8   ? 16
+                              : a->n_heads > 4 ? 8
+                                               : 4,
+                     .slices = EB_MLA_THREADS};
+    while (p.slices > 1 && EB_MLA_THREADS / p.slices < n_quads) p.slices /= 2;
+    p.n_splits = EB_MLA_SPLITS;
+    p.all_splits = (uint64_t)a->rows.n_rows * EB_MLA_SPLITS;
+    p.groups = vk_div_up(a->n_heads, p.heads) * vk_div_up(n_quads, EB_MLA_THREADS / p.slices);
     return p;
 }
 
 static struct plan plan_of(const ebro_dev *dev, const ebro_mla_decode_args *a) {
     struct plan p = on_matrix_units(dev, a) ? plan_on_matrix(a) : plan_on_any(a);
-    uint64_t n_quads = vk_div_up(a->kv_lora, 4), tiles = vk_div_up(a->pages.max_context, TOKENS);
+    uint64_t n_quads = vk_div_up(a->kv_lora, 4),
+             tiles = vk_div_up(a->pages.max_context, EB_MLA_TOKENS);
     if (tiles < p.n_splits) p.n_splits = (uint32_t)tiles;
     if (a->rows.n_rows * tiles < p.all_splits) p.all_splits = a->rows.n_rows * tiles;
     p.part_bytes = (uint64_t)p.n_splits * a->n_heads * (p.slices * n_quads + 1) * 16;
@@ -180,7 +179,7 @@ static int32_t splits(ebro_stream *s, const ebro_mla_decode_args *a, const struc
                                             .n_splits = p->n_splits,
                                             .slices = p->slices};
     struct vk_launch l = {.kernel = p->on_matrix ? VK_mla_decode_matrix : VK_mla_decode,
-                          .threads = p->on_matrix ? MATRIX_THREADS : THREADS,
+                          .threads = p->on_matrix ? EB_MLA_MATRIX_THREADS : EB_MLA_THREADS,
                           .specs = {p->heads, (uint32_t)a->pages.dtype},
                           .n_specs = p->on_matrix ? 0 : 2,
                           .args = &args,
@@ -210,7 +209,7 @@ static int32_t merge(ebro_stream *s, const ebro_mla_decode_args *a, const struct
                                            .n_splits = p->n_splits,
                                            .slices = p->slices};
     struct vk_launch l = {.kernel = VK_mla_merge,
-                          .threads = THREADS,
+                          .threads = EB_MLA_THREADS,
                           .args = &args,
                           .groups = (uint64_t)n_rows * a->n_heads * vk_div_up(a->kv_lora, 128),
                           .work = n_rows * p->part_bytes};

@@ -4,18 +4,8 @@
 #include "backends/vulkan/matrix.h"
 #include "shaders/common/args_mla.h"
 
-/* Of shaders/vulkan/mla_expand.comp and mla_attend.comp. */
-enum { EXPAND_TILE = 64, ROW_BLOCK = 64, THREADS = 128 };
 /* Of mla_expand_matrix.comp and mla_attend_matrix.comp. */
-enum {
-    MATRIX_STEP = 32,
-    MATRIX_ROW_BLOCK = 128,
-    MATRIX_THREADS = 256,
-    MATRIX_NOPE = 128,
-    MATRIX_ROPE = 64,
-    MATRIX_V_DIM = 128,
-    MATRIX_SHARED_BYTES = 43520
-};
+enum { MATRIX_STEP = 32, MATRIX_SHARED_BYTES = 43520 };
 
 /* Of one call, bounding its scratch and the time of a launch. */
 static const uint64_t MAX_EXPANDED = UINT64_C(128) << 20; /* bytes */
@@ -42,13 +32,13 @@ static uint64_t most(uint64_t a, uint64_t b) {
 }
 
 static uint64_t whole_tiles(uint64_t tokens) {
-    return vk_div_up(tokens, EXPAND_TILE) * EXPAND_TILE;
+    return vk_div_up(tokens, EB_MLA_EXPAND_TILE) * EB_MLA_EXPAND_TILE;
 }
 
 static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_prefill_args *a) {
-    return vk_matrix_fits(dev, VK_mla_attend_matrix, MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
-           a->nope_dim == MATRIX_NOPE && a->rope_dim == MATRIX_ROPE && a->v_dim == MATRIX_V_DIM &&
-           vk_mat_wide(&a->q) && vk_mat_wide(&a->out);
+    return vk_matrix_fits(dev, VK_mla_attend_matrix, EB_MLA_MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
+           a->nope_dim == EB_MLA_MATRIX_NOPE && a->rope_dim == EB_MLA_MATRIX_ROPE &&
+           a->v_dim == EB_MLA_MATRIX_V_DIM && vk_mat_wide(&a->q) && vk_mat_wide(&a->out);
 }
 
 static struct plan plan_of(const ebro_mla_prefill_args *a) {
@@ -64,7 +54,8 @@ static struct plan plan_of(const ebro_mla_prefill_args *a) {
     uint64_t each = most(p.key_bytes + p.value_bytes + p.rope_bytes, 1);
     uint64_t n_seqs = most(a->rows.n_seqs, 1);
     uint64_t context = whole_tiles(a->pages.max_context);
-    uint64_t room = most(MAX_EXPANDED / each / EXPAND_TILE * EXPAND_TILE, EXPAND_TILE);
+    uint64_t room =
+        most(MAX_EXPANDED / each / EB_MLA_EXPAND_TILE * EB_MLA_EXPAND_TILE, EB_MLA_EXPAND_TILE);
     p.expanded_bytes = least(room, n_seqs * context) * each;
 
     uint64_t tokens = least(context, most(room / n_seqs, least(room, GOOD_TILE)));
@@ -72,7 +63,8 @@ static struct plan plan_of(const ebro_mla_prefill_args *a) {
     uint64_t rows = least(a->rows.n_rows, (uint64_t)p.n_seqs * a->rows.max_rows);
     uint64_t dim = (uint64_t)a->nope_dim + a->rope_dim + a->v_dim;
     tokens = least(tokens, MAX_WORK / most(rows * a->n_heads * dim, 1));
-    p.n_tokens = (uint32_t)most(tokens / EXPAND_TILE * EXPAND_TILE, EXPAND_TILE);
+    p.n_tokens =
+        (uint32_t)most(tokens / EB_MLA_EXPAND_TILE * EB_MLA_EXPAND_TILE, EB_MLA_EXPAND_TILE);
     return p;
 }
 
@@ -131,19 +123,20 @@ static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
                                             .n_tokens = p->n_tokens,
                                             .token_end = a->token_end};
     uint64_t tokens = (uint64_t)part->n_seqs * p->n_tokens;
-    uint64_t tiles = vk_div_up(a->nope_dim, EXPAND_TILE) + vk_div_up(a->v_dim, EXPAND_TILE);
+    uint64_t tiles =
+        vk_div_up(a->nope_dim, EB_MLA_EXPAND_TILE) + vk_div_up(a->v_dim, EB_MLA_EXPAND_TILE);
     struct vk_launch l = {
         .kernel = VK_mla_expand,
-        .threads = THREADS,
+        .threads = EB_MLA_THREADS,
         .specs = {(uint32_t)a->kv_b.dtype, 0, (uint32_t)a->pages.dtype, p->on_matrix},
         .n_specs = 4,
         .args = &args,
-        .groups = tokens / EXPAND_TILE * a->n_heads * tiles,
+        .groups = tokens / EB_MLA_EXPAND_TILE * a->n_heads * tiles,
         .work = tokens * a->kv_b.rows * a->kv_lora};
     if (expands_on_matrix(vk_stream_device(s), a, p)) {
         l.kernel = VK_mla_expand_matrix;
         l.n_specs = 0;
-        l.groups = tokens / EXPAND_TILE * a->n_heads * 2;
+        l.groups = tokens / EB_MLA_EXPAND_TILE * a->n_heads * 2;
     }
     vk_reads_rows(&l, &a->rows);
     vk_reads_weight(&l, &a->kv_b);
@@ -174,14 +167,14 @@ static int32_t attend(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
         .first_token = part->first_token,
         .n_tokens = p->n_tokens,
         .token_end = a->token_end,
-        .n_row_blocks =
-            (uint32_t)vk_div_up(a->rows.max_rows, p->on_matrix ? MATRIX_ROW_BLOCK : ROW_BLOCK),
+        .n_row_blocks = (uint32_t)vk_div_up(
+            a->rows.max_rows, p->on_matrix ? EB_MLA_MATRIX_ROW_BLOCK : EB_MLA_ROW_BLOCK),
         .is_first = part->is_first};
     uint64_t rows = least(a->rows.n_rows, (uint64_t)part->n_seqs * a->rows.max_rows);
     uint64_t dim = (uint64_t)a->nope_dim + a->rope_dim + a->v_dim;
     uint64_t heads = (uint64_t)part->n_seqs * a->n_heads;
     struct vk_launch l = {.kernel = p->on_matrix ? VK_mla_attend_matrix : VK_mla_attend,
-                          .threads = p->on_matrix ? MATRIX_THREADS : THREADS,
+                          .threads = p->on_matrix ? EB_MLA_MATRIX_THREADS : EB_MLA_THREADS,
                           .specs = {p->v_quads},
                           .n_specs = p->on_matrix ? 0 : 1,
                           .args = &args,

@@ -109,9 +109,9 @@ static uint64_t shape_round(const struct call *c, const struct round *r, struct 
     } else {
         bool on_matrix = c->matrix != VK_N_KERNELS;
         l->kernel = on_matrix ? c->matrix : VK_moe_tile;
-        l->threads = on_matrix ? c->group.threads : vk_threads(dev, VK_TILE_THREADS);
+        l->threads = on_matrix ? c->group.threads : EB_TILE_THREADS;
         rows = c->block;
-        outs = on_matrix ? c->group.outs : VK_TILE_OUTS;
+        outs = on_matrix ? c->group.outs : EB_TILE_OUTS;
         l->specs[3] = r->act;
         l->n_specs = c->matrix == VK_moe_matrix_f16 ? vk_matrix_specs(dev, l->specs) : 4;
         *units = most_blocks(a, c->at.pairs, c->block);

@@ -6,17 +6,14 @@
 #include "backends/vulkan/matrix.h"
 
 enum {
-    VK_ROW_THREADS = 128,  /* of a group of product_row.glsl */
-    VK_ROW_TEAM = 32,      /* threads that share a product, where no subgroup does */
-    VK_ROW_MOST = 8,       /* rows of x that share the loads of a weight */
-    VK_TILE_THREADS = 128, /* of a group of product_tile.glsl: every device has as many */
-    VK_TILE_OUTS = 64      /* outputs of such a group */
+    VK_ROW_THREADS = 128, /* of a group of product_row.glsl */
+    VK_ROW_MOST = 8       /* rows of x that share the loads of a weight */
 };
 
 /* Teams of a group of `threads` in the variant that the ladder chose. */
 static inline uint32_t vk_row_teams(const ebro_dev *dev, enum vk_kernel kernel, uint32_t threads) {
     bool subgroups = dev->variants[kernel]->needs & EBRO_CAP_SUBGROUP;
-    return threads / (subgroups ? dev->subgroup : VK_ROW_TEAM);
+    return threads / (subgroups ? dev->subgroup : EB_ROW_TEAM);
 }
 
 /* The power of two at or above n, VK_ROW_MOST at most. */
@@ -42,9 +39,9 @@ struct vk_matrix_group {
 };
 
 static inline struct vk_matrix_group vk_matrix_group(const ebro_dev *dev, bool f16) {
-    const struct vk_matrix_shape bf16 = {VK_BF16_EDGE, VK_BF16_EDGE, VK_BF16_EDGE, VK_MATRIX_OUTS};
+    const struct vk_matrix_shape bf16 = {EB_BF16_EDGE, EB_BF16_EDGE, EB_BF16_EDGE, EB_MATRIX_OUTS};
     struct vk_matrix_shape s = f16 ? dev->f16_shape : bf16;
-    return (struct vk_matrix_group){VK_MATRIX_SUBGROUPS * dev->subgroup, VK_MATRIX_ROWS * s.m,
+    return (struct vk_matrix_group){EB_MATRIX_SUBGROUPS * dev->subgroup, EB_MATRIX_ROWS * s.m,
                                     s.outs * s.n};
 }
 

@@ -7,6 +7,8 @@
 #ifndef EB_ARGS_H
 #define EB_ARGS_H
 
+#include "common/shapes.h"
+
 #ifdef EB_GLSL
 /* A device address as two words, low first: 64-bit integers are no part of the floor. */
 #define eb_addr uvec2

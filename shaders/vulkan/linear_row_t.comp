@@ -15,7 +15,7 @@
 
 layout(constant_id = 4) const uint ROWS = 1; /* of x, a power of two */
 
-const uint OUT_LANES = 16u;
+const uint OUT_LANES = EB_ROW_T_LANES;
 const uint DEPTH = 4u; /* loads under way */
 const uint N_JOINED = 8u;
 #define SLICES (THREADS / OUT_LANES)

@@ -17,7 +17,7 @@ layout(constant_id = 8) const uint EDGE_K = 16; /* products of one of its elemen
 #extension GL_EXT_bfloat16 : require
 #define ELEMENT bfloat16_t
 #define LANES 32u
-const uint EDGE_M = 16u, EDGE_N = 16u, EDGE_K = 16u;
+const uint EDGE_M = EB_BF16_EDGE, EDGE_N = EB_BF16_EDGE, EDGE_K = EB_BF16_EDGE;
 #endif
 
 #define MATRIX_A coopmat<ELEMENT, gl_ScopeSubgroup, EDGE_M, EDGE_K, gl_MatrixUseA>

@@ -82,8 +82,8 @@ bool quads_aligned(uvec2 at, uint dtype) {
 
 /* Splits start at multiples of this for a row that sees tokens up to `end`, at most MLA_SPLITS of
  * them, and n_splits where a context is as long as can be. */
-const uint MLA_TOKENS = 64u;
-const uint MLA_SPLITS = 128u;
+const uint MLA_TOKENS = EB_MLA_TOKENS;
+const uint MLA_SPLITS = EB_MLA_SPLITS;
 
 uint split_tokens(uint end, uint n_splits) {
     return ((max(end, 1u) - 1u) / (MLA_TOKENS * n_splits) + 1u) * MLA_TOKENS;

@@ -14,7 +14,7 @@
 
 layout(constant_id = 2) const uint V_QUADS = 2; /* of a thread: 1 for 64 columns */
 
-const uint QUERIES = 64u; /* rows */
+const uint QUERIES = EB_MLA_ROW_BLOCK; /* rows */
 const uint TILE = 32u;
 const uint CHUNK = 8u;       /* quads of columns */
 const uint ROW = CHUNK + 1u; /* in shared memory, against bank conflicts */

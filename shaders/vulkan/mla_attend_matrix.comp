@@ -17,8 +17,9 @@
 #include "mla.glsl"
 #include "bf16_parts.glsl"
 
-const uint ROWS = 128u, TILE = 32u, NOPE = 128u, ROPE = 64u, V_DIM = 128u; /* as op_mla_prefill.c */
-const uint EDGE = 16u;                                                     /* of a fragment */
+const uint ROWS = EB_MLA_MATRIX_ROW_BLOCK, TILE = 32u, NOPE = EB_MLA_MATRIX_NOPE;
+const uint ROPE = EB_MLA_MATRIX_ROPE, V_DIM = EB_MLA_MATRIX_V_DIM;
+const uint EDGE = 16u; /* of a fragment */
 
 /* Units are 16 bytes, eight columns. A token has NOPE / 8 of the first part and as many of the
  * second, likewise ROPE and V_DIM; in shared memory all of the first part come first. */

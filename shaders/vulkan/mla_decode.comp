@@ -178,7 +178,7 @@ void scale_sums() {
 
 void main() {
     if (GROUP >= push.n_groups) return;
-    uint n_quads = (A.kv_lora + 3u) / 4u, threads = 128u / A.slices;
+    uint n_quads = (A.kv_lora + 3u) / 4u, threads = EB_MLA_THREADS / A.slices;
     uint n_blocks = (n_quads + threads - 1u) / threads; /* of columns */
     uint n_head_groups = (A.n_heads + HEADS - 1u) / HEADS;
     uint g = GROUP, head_group = g % n_head_groups;

@@ -20,8 +20,9 @@
 #include "mla.glsl"
 #include "bf16_parts.glsl"
 
-const uint HEADS = 32u, TOKENS = 32u, LORA = 512u, WIDTH = 576u; /* as op_mla.c asks for */
-const uint EDGE = 16u;                                           /* of a fragment */
+const uint HEADS = EB_MLA_MATRIX_HEADS, TOKENS = 32u, LORA = EB_MLA_MATRIX_LORA;
+const uint WIDTH = LORA + EB_MLA_MATRIX_ROPE;
+const uint EDGE = 16u; /* of a fragment */
 const uint UNITS = WIDTH / 8u; /* of a row of the cache: 16 bytes, eight columns */
 const uint PITCH = UNITS + 1u; /* in shared memory, against bank conflicts */
 const uint QUARTER = WIDTH / EDGE / 4u; /* fragments of a quarter of the columns */

@@ -15,7 +15,7 @@ layout(constant_id = 4) const uint CACHE_DTYPE = F32;
  * eights. */
 layout(constant_id = 5) const bool PARTS = false;
 
-const uint TILE = 64u;       /* tokens, and rows of kv_b */
+const uint TILE = EB_MLA_EXPAND_TILE; /* tokens, and rows of kv_b */
 const uint CHUNK = 4u;       /* quads of columns */
 const uint ROW = CHUNK + 1u; /* in shared memory, against bank conflicts */
 const uint W_AT = TILE * ROW;

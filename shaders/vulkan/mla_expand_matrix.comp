@@ -13,13 +13,14 @@
 #include "mla.glsl"
 #include "bf16_parts.glsl"
 
-const uint TOKENS = 64u, COLS = 128u, ROPE = 64u; /* as op_mla_prefill.c asks for; kv_lora in 32s */
+const uint TOKENS = EB_MLA_EXPAND_TILE, COLS = EB_MLA_MATRIX_NOPE; /* kv_lora in 32s */
+const uint ROPE = EB_MLA_MATRIX_ROPE;
 const uint EDGE = 16u;                            /* of a fragment */
 const uint T_FRAGS = TOKENS / 2u / EDGE, C_FRAGS = COLS / 2u / EDGE; /* of a subgroup */
 
 /* A step is 32 latent columns: four units of eight. In shared memory a row has five, against bank
  * conflicts. */
-const uint STEP = 4u, PITCH = STEP + 1u, T = 128u;
+const uint STEP = 4u, PITCH = STEP + 1u, T = EB_MLA_THREADS;
 const uint C_SLOTS = TOKENS * STEP / T, W_SLOTS = COLS * STEP / T; /* units of a thread */
 shared uvec4 latents[TOKENS * PITCH], weights[COLS * PITCH];
 shared uvec2 token_at[TOKENS];

@@ -4,7 +4,7 @@
  *   TILE      tokens of a tile
  *   pool      shared vec4, in which scores lie as [TILE][P_ROW], four queries each. */
 const uint P_ROW = QUERIES / 4u + 1u; /* one more, against bank conflicts */
-const uint TEAM = 128u / QUERIES;     /* threads of one query */
+const uint TEAM = EB_MLA_THREADS / QUERIES; /* threads of one query */
 
 shared float tops[128], totals[128];
 shared vec4 factors[16]; /* one for each query */

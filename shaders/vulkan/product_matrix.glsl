@@ -10,15 +10,15 @@
 #include "matrix.glsl"
 
 /* Fragments of a subgroup: FM rows of FN. */
-const uint FM = 2u;
+const uint FM = EB_MATRIX_ROWS / 2u;
 #ifdef EB_MATRIX_F16
 layout(constant_id = 9) const uint FN = 4; /* 1 where compiling takes longer than computing */
 #else
-const uint FN = 4u;
+const uint FN = EB_MATRIX_OUTS / 2u;
 #endif
 const uint BM = 2u * FM * EDGE_M, BN = 2u * FN * EDGE_N, BK = 32u;
 const uint PITCH = 5u;
-const uint T = 4u * LANES;
+const uint T = EB_MATRIX_SUBGROUPS * LANES;
 const uint LOADS = BK / UNIT; /* loads of a row of the tile of weights */
 const uint X_SLOTS = BM * BK / 8u / T;
 const uint W_SLOTS = BN * LOADS / T > 0u ? BN * LOADS / T : 1u;

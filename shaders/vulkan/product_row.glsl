@@ -12,7 +12,7 @@ layout(constant_id = 5) const uint OUTS = 2; /* rows of weights, a power of two 
 #define LANE gl_SubgroupInvocationID
 #define TEAM_INDEX gl_SubgroupID
 #else
-const uint TEAM = 32u;
+const uint TEAM = EB_ROW_TEAM;
 #define LANE (THREAD % TEAM)
 #define TEAM_INDEX (THREAD / TEAM)
 #endif

@@ -7,8 +7,8 @@
  * storing nor reading meets a bank twice. The next tile is on its way while one is multiplied. */
 layout(constant_id = 4) const uint BM = 64; /* 16, 32 or 64 */
 
-const uint BN = 64u, BK = 16u;
-const uint N_ALONG = 16u, M_ALONG = 8u; /* threads */
+const uint BN = EB_TILE_OUTS, BK = 16u;
+const uint T = EB_TILE_THREADS, N_ALONG = 16u, M_ALONG = T / N_ALONG; /* threads */
 const uint TM = BM / M_ALONG, TN = BN / N_ALONG;
 const uint PITCH = 5u;
 /* Weights of one load, and loads of a row of the tile. MXFP4: half a unit. */
@@ -47,7 +47,7 @@ uvec2 w_at[W_SLOTS], x_at[X_SLOTS], scale_at;
 
 void locate_w() {
     [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) {
-        w_at[s] = tile_w_row((THREAD + s * 128u) / LOADS % BN);
+        w_at[s] = tile_w_row((THREAD + s * T) / LOADS % BN);
     }
     if (DTYPE == MXFP4) scale_at = tile_scales(THREAD % BN);
 }
@@ -65,14 +65,14 @@ uvec4 load_w(uvec2 row, uint first, uint n_in, bool aligned) {
 
 void fetch_w(uint k0, uint n_in, bool aligned) {
     [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) {
-        w_held[s] = load_w(w_at[s], k0 + (THREAD + s * 128u) % LOADS * LOAD, n_in, aligned);
+        w_held[s] = load_w(w_at[s], k0 + (THREAD + s * T) % LOADS * LOAD, n_in, aligned);
     }
     if (DTYPE == MXFP4) scale_held = load_u8(scale_at, k0 / 32u);
 }
 
 void stow_w() {
     [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) {
-        uint i = THREAD + s * 128u;
+        uint i = THREAD + s * T;
         if (i >= BN * LOADS) continue;
         [[unroll]] for (uint q = 0u; q < LOAD / 4u; q++) {
             w_tile[i / LOADS * PITCH + i % LOADS * (LOAD / 4u) + q] = quad_of(w_held[s], q);
@@ -118,7 +118,7 @@ void stow_w_t() {
 
 void locate_x() {
     [[unroll]] for (uint s = 0u; s < X_SLOTS; s++) {
-        x_at[s] = tile_x_row((THREAD + s * 128u) / 4u % BM);
+        x_at[s] = tile_x_row((THREAD + s * T) / 4u % BM);
     }
 }
 
@@ -135,7 +135,7 @@ void fetch_x(uint k0, uint n_in, bool aligned) {
 
 void stow_x() {
     [[unroll]] for (uint s = 0u; s < X_SLOTS; s++) {
-        uint i = THREAD + s * 128u;
+        uint i = THREAD + s * T;
         if (i < BM * 4u) x_tile[i / 4u * PITCH + i % 4u] = x_held[s];
     }
 }
@@ -149,7 +149,7 @@ void fetch_whole(uint k0) {
         x_held[s] = PVec4(x_at[s]).v[k0 / 4u + THREAD % 4u];
     }
     [[unroll]] for (uint s = 0u; s < W_SLOTS; s++) {
-        uint i = k0 / LOAD + (THREAD + s * 128u) % LOADS;
+        uint i = k0 / LOAD + (THREAD + s * T) % LOADS;
         if (DTYPE == MXFP4) {
             w_held[s].xy = PUvec2(w_at[s]).v[i];
         } else {
