@@ -166,7 +166,8 @@ static int32_t begin_batch(ebro_stream *s, struct vk_batch *b, ebro_error *err) 
     b->n_downloads = 0;
     if (s->times != VK_NULL_HANDLE) {
         dev->api.CmdResetQueryPool(b->recorder.commands, s->times, s->current * 2, 2);
-        dev->api.CmdWriteTimestamp(b->recorder.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT,
+        /* At the bottom: when the batches before it are done, whose time is not this one's. */
+        dev->api.CmdWriteTimestamp(b->recorder.commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
                                    s->times, s->current * 2);
     }
     /* What earlier batches wrote. */
@@ -237,7 +238,7 @@ int32_t vk_stream_flush(ebro_stream *s, ebro_error *err) {
     return EBRO_OK;
 }
 
-/* Of n units that take `each`, what fits into `left`;. */
+/* Of n units that take `each`, what fits into `left`. */
 static uint64_t fitting(uint64_t n, double each, double left) {
     return each <= 0 || (double)n * each <= left ? n : left > each ? (uint64_t)(left / each) : 1;
 }
