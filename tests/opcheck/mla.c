@@ -39,7 +39,8 @@ struct golden {
     ebro_weight w;
 };
 
-/* One set of queries, the last of which sees all n_tokens, in both forms. */
+/* One set of queries, the last of which sees all n_tokens, in both forms. Scores are of the order
+ * of one. */
 static void golden_rows(const struct golden *g, struct mla_cache *c, uint32_t n_tokens,
                         const float *q, const double *o, uint32_t n_rows, const char *what) {
     const struct eb_ref_mla *s = &g->s;
@@ -47,14 +48,14 @@ static void golden_rows(const struct golden *g, struct mla_cache *c, uint32_t n_
     int32_t context = (int32_t)(n_tokens - n_rows);
     uint64_t n = (uint64_t)n_rows * s->n_heads;
     mla_cache_upload(c, &context);
-    near(mla_prefill(s, &p, c, mla_all, q, &g->w, NULL), o, n * s->v_dim, 1e-5, what);
+    near(mla_prefill(s, &p, c, mla_all, q, &g->w, NULL), o, n * s->v_dim, bound_for(1), what);
 
     float *absorbed = mla_narrow(mla_absorb(s, q, n_rows, g->kv_b), n * eb_ref_mla_width(s));
     const float *latent = mla_decode(s, &p, c, mla_all, absorbed, NULL);
     double *wide = rig_host(n * s->kv_lora, sizeof *wide);
     for (uint64_t i = 0; i < n * s->kv_lora; i++) wide[i] = (double)latent[i];
-    near(mla_narrow(mla_values(s, wide, n_rows, g->kv_b), n * s->v_dim), o, n * s->v_dim, 1e-5,
-         what);
+    near(mla_narrow(mla_values(s, wide, n_rows, g->kv_b), n * s->v_dim), o, n * s->v_dim,
+         bound_for(1), what);
 }
 
 static void golden_case(const struct test_golden *file, const struct golden *g, const char *name) {
