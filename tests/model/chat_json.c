@@ -361,7 +361,7 @@ static char *repeat(const char *before, const char *unit, size_t n, const char *
     assert_non_null(text);
     char *p = text + sprintf(text, "%s", before);
     for (size_t i = 0; i < n; i++, p += length) memcpy(p, unit, length);
-    strcpy(p, after);
+    memcpy(p, after, strlen(after) + 1);
     return text;
 }
 

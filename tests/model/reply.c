@@ -414,6 +414,10 @@ static void put_repeated(char **at, char c, size_t n) {
     **at = '\0';
 }
 
+static void put(char *at, const char *text) {
+    memcpy(at, text, strlen(text) + 1);
+}
+
 /* A tag or head of 4,096 bytes is one, a longer one is text. */
 static void long_tags(void **state) {
     (void)state;
@@ -423,19 +427,19 @@ static void long_tags(void **state) {
         const bool fits = n <= 4096;
         char *p = text + sprintf(text, "a<|open|>"), *q = want + sprintf(want, "[C]a");
         put_repeated(&p, 'x', n);
-        strcpy(p, "<|sep|>b");
+        put(p, "<|sep|>b");
         if (!fits) put_repeated(&q, 'x', n);
-        strcpy(q, "b");
+        put(q, "b");
         write_units(K3, text, &w);
         check_cuts(K3, 0, &w, NULL, want);
         p = text + sprintf(text, "a<|tool_call_begin|>");
         q = want + sprintf(want, fits ? "[C]a[B]" : "[C]a");
         put_repeated(&p, 'x', n);
-        strcpy(p, "<|tool_call_argument_begin|>b");
+        put(p, "<|tool_call_argument_begin|>b");
         put_repeated(&q, 'x', n);
         if (fits) *q++ = '/';
         if (fits) put_repeated(&q, 'x', n);
-        strcpy(q, fits ? "[A]b[E]" : "b");
+        put(q, fits ? "[A]b[E]" : "b");
         write_units(LINEAR, text, &w);
         check_cuts(LINEAR, 0, &w, NULL, want);
     }

@@ -276,6 +276,16 @@ static void test_truncated(void **state) {
         refuse_bytes(true, body, n, 400, "", n == 0 ? "empty" : "no JSON");
 }
 
+static char *repeat(const char *head, const char *part, size_t n, const char *tail) {
+    size_t length = strlen(part), at = strlen(head);
+    char *text = malloc(at + n * length + strlen(tail) + 1);
+    assert_non_null(text);
+    memcpy(text, head, at);
+    for (size_t i = 0; i < n; i++, at += length) memcpy(text + at, part, length);
+    memcpy(text + at, tail, strlen(tail) + 1);
+    return text;
+}
+
 static void test_deep(void **state) {
     enum { DEEP = 100000 };
     const char *const kinds[] = {"[", "{\"a\":"};
@@ -290,20 +300,10 @@ static void test_deep(void **state) {
         free(body);
     }
     /* what stands in a string is no nesting */
-    char quoted[1024] = "{\"messages\":[{\"role\":\"user\",\"content\":\"";
-    for (int i = 0; i < 200; i++) strcat(quoted, "[");
-    strcat(quoted, "\\\"[\"}]}");
+    char *quoted =
+        repeat("{\"messages\":[{\"role\":\"user\",\"content\":\"", "[", 200, "\\\"[\"}]}");
     eb_request_free(take(true, quoted));
-}
-
-static char *repeat(const char *head, const char *part, size_t n, const char *tail) {
-    size_t length = strlen(part), at = strlen(head);
-    char *text = malloc(at + n * length + strlen(tail) + 1);
-    assert_non_null(text);
-    memcpy(text, head, at);
-    for (size_t i = 0; i < n; i++, at += length) memcpy(text + at, part, length);
-    strcpy(text + at, tail);
-    return text;
+    free(quoted);
 }
 
 /* Short texts that would take much memory. */

@@ -647,8 +647,8 @@ static void refused(void **state) {
 static void readable_errors(void **state) {
     (void)state;
     char name[400] = "x", place[500];
-    for (int i = 0; i < 90; i++) strcat(name, "\xf0\x9f\x98\x80");
-    strcat(name, "\n");
+    for (size_t i = 0; i < 90; i++) memcpy(name + 1 + 4 * i, "\xf0\x9f\x98\x80", 4);
+    name[1 + 4 * 90] = '\n';
     for (int shift = 0; shift < 5; shift++) {
         json_t *schema = json_object(), *properties = json_object();
         ebro_error err = {0};

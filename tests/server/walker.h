@@ -154,13 +154,13 @@ static inline bool in_mask(const uint32_t *mask, int32_t id) {
 
 static inline int32_t any_allowed(const struct world *w, const uint32_t *mask,
                                   struct test_rng *rng) {
-    uint32_t n = 0;
-    for (uint32_t id = 0; id < w->n_vocab; id++) n += in_mask(mask, (int32_t)id);
-    assert_true(n > 0);
-    uint32_t chosen = (uint32_t)(test_u64(rng) % n);
+    int32_t chosen = -1;
+    uint64_t n = 0;
+    /* the n-th takes the place with probability 1/n: in the end all are equally likely */
     for (uint32_t id = 0; id < w->n_vocab; id++)
-        if (in_mask(mask, (int32_t)id) && chosen-- == 0) return (int32_t)id;
-    return -1;
+        if (in_mask(mask, (int32_t)id) && test_u64(rng) % ++n == 0) chosen = (int32_t)id;
+    assert_true(chosen >= 0);
+    return chosen;
 }
 
 /* A token that is allowed and leads to an end where it can: stop and control tokens first, then

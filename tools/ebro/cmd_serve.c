@@ -164,9 +164,10 @@ static void log_line(void *user, int32_t level, const char *text) {
     static const char *const names[] = {"text", "error", "warning", "info", "debug", "trace"};
     const struct sink *sink = user;
     if (level > 0 && (uint64_t)level > sink->level) return;
-    char line[512], *copy = strlen(text) < sizeof line ? line : malloc(strlen(text) + 1);
+    const size_t size = strlen(text) + 1;
+    char line[512], *copy = size <= sizeof line ? line : malloc(size);
     if (!copy) return;
-    strcpy(copy, text);
+    memcpy(copy, text, size);
     /* a path that a client made up must not write lines of its own */
     for (char *p = copy; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = ' ';
