@@ -23,6 +23,8 @@ for device in $devices; do
     case $device in
         CPU | Null*) continue ;;
     esac
+    # A backend that grows is spared like this in every test.
+    if [ "${EBRO_TEST_DEVICE:-$device}" != "$device" ]; then continue; fi
     text "$device"
     [ $rc -eq 0 ] && cmp -s "$work/text" "$work/want"
     result $? "$device gives the same text"

@@ -18,21 +18,26 @@ const char *test_device(void) {
 }
 
 /* The names of the devices that the tests are for, of all backends or of one; returns how many, 0
- * where there is none of `wanted`, which it says, or of the backend. Where devices cannot be listed
- * that is "CPU" alone, whose first test then says what is wrong. */
+ * where there is none of `wanted`, which it says, or of the backend; *elsewhere: `wanted` is of
+ * another one. Where devices cannot be listed that is "CPU" alone, whose first test then says what
+ * is wrong. */
 static uint32_t list_devices(const char *wanted, const char *backend,
-                             const char *names[MAX_DEVICES]) {
+                             const char *names[MAX_DEVICES], bool *elsewhere) {
     static ebro_device_info infos[MAX_DEVICES];
     ebro_runtime_options options = {.size = sizeof options, .module_dir = test_module_dir()};
     ebro_runtime *rt = NULL;
     ebro_device *device = NULL;
     ebro_error err = {0};
     uint32_t n_infos = 0, n = 0;
+    *elsewhere = false;
     if (wanted != NULL || backend == NULL || strcmp(backend, "cpu") == 0)
         names[n++] = wanted != NULL ? wanted : "CPU";
     if (ebro_runtime_open(&options, &rt, &err) == EBRO_OK && wanted != NULL) {
         if (ebro_device_open(rt, wanted, &device, &err) == EBRO_NO_DEVICE) n = 0;
         if (n == 0) print_error("EBRO_TEST_DEVICE: %s\n", err.text);
+        *elsewhere =
+            device != NULL && backend != NULL && strcmp(device->info.backend, backend) != 0;
+        if (*elsewhere) n = 0;
     } else if (rt != NULL && ebro_device_list(rt, infos, MAX_DEVICES, &n_infos, &err) == EBRO_OK) {
         for (uint32_t i = 0; i < n_infos && i < MAX_DEVICES; i++) {
             if (strcmp(infos[i].backend, "null") == 0 || strcmp(infos[i].name, "CPU") == 0)
@@ -59,7 +64,9 @@ static struct CMUnitTest *choose_tests(const char *pattern, const struct CMUnitT
 
 static void has_no_device(void **state) {
     (void)state;
-    print_message("skipped: there is no device of the backend %s\n", getenv("EBRO_TEST_BACKEND"));
+    const char *wanted = getenv("EBRO_TEST_DEVICE");
+    print_message("skipped: %s is no device of the backend %s\n", wanted ? wanted : "there",
+                  getenv("EBRO_TEST_BACKEND"));
     skip();
 }
 
@@ -77,7 +84,8 @@ int test_group_on_fast_devices(const char *name, const struct CMUnitTest *tests,
     const struct CMUnitTest slow[] = {cmocka_unit_test(takes_minutes)};
     const char *names[MAX_DEVICES];
     if (getenv("EBRO_TEST_FULL") == NULL && getenv("EBRO_TEST_DEVICE") == NULL) {
-        uint32_t n = list_devices(NULL, getenv("EBRO_TEST_BACKEND"), names);
+        bool elsewhere;
+        uint32_t n = list_devices(NULL, getenv("EBRO_TEST_BACKEND"), names, &elsewhere);
         bool all_slow = n > 0;
         for (uint32_t i = 0; i < n; i++) {
             current = names[i];
@@ -93,8 +101,9 @@ int test_group_on_devices(const char *name, const struct CMUnitTest *tests, size
     const char *names[MAX_DEVICES], *pattern = getenv("EBRO_TEST_FILTER");
     const char *wanted = getenv("EBRO_TEST_DEVICE"), *backend = getenv("EBRO_TEST_BACKEND");
     const struct CMUnitTest none[] = {cmocka_unit_test(has_no_device)};
-    uint32_t n = list_devices(wanted, backend, names);
-    if (n == 0 && wanted == NULL && backend != NULL)
+    bool elsewhere;
+    uint32_t n = list_devices(wanted, backend, names, &elsewhere);
+    if (elsewhere || (n == 0 && wanted == NULL && backend != NULL))
         return _cmocka_run_group_tests(name, none, 1, NULL, NULL);
     struct CMUnitTest *chosen = choose_tests(pattern, tests, &n_tests);
     int failed = n == 0 || n_tests == 0;

@@ -135,7 +135,9 @@ typedef struct ebro_mat {
     int32_t dtype;
 } ebro_mat;
 
-/* A weight matrix, [rows = outputs][cols = inputs] as published, used as it is. */
+/* A weight matrix, [rows = outputs][cols = inputs] as published, used as it is. MXFP4: two codes a
+ * byte, the low four bits first, and a scale for every 32. A scale times a code may be beyond f32
+ * where the product with x is not: the scale belongs to the product, or to the sum of its 32. */
 typedef struct ebro_weight {
     ebro_mem *mem;
     uint64_t offset;
