@@ -2,6 +2,7 @@
 #include "backends/vulkan/api.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* dlsym and vkGet*ProcAddr return data pointers and typeless functions; both are what the name
@@ -102,4 +103,13 @@ void vk_api_close(struct vk_api *api) {
         api->DestroyInstance(api->instance, NULL);
     if (api->library != NULL) dlclose(api->library);
     memset(api, 0, sizeof *api);
+}
+
+void vk_api_retire(struct vk_api *api) {
+    static atomic_flag is_kept = ATOMIC_FLAG_INIT;
+    if (api->instance == VK_NULL_HANDLE || atomic_flag_test_and_set(&is_kept)) {
+        vk_api_close(api);
+    } else {
+        memset(api, 0, sizeof *api);
+    }
 }

@@ -32,5 +32,9 @@ int32_t vk_api_open(const ebro_host *host, struct vk_api *api, ebro_error *err);
 int32_t vk_api_load_device(const ebro_host *host, struct vk_api *api, VkDevice device,
                            ebro_error *err);
 void vk_api_close(struct vk_api *api); /* safe on a zeroed one */
+/* The same for an instance that had a device open, but that the first one of a process stays, and
+ * with it the driver: some drivers cannot be loaded again after they were unloaded a few times
+ * (NVIDIA's 580 fails from then on, until the process ends). */
+void vk_api_retire(struct vk_api *api);
 
 #endif

@@ -282,8 +282,10 @@ static void device_close(ebro_dev *dev) {
         if (dev->api.DeviceWaitIdle != NULL) (void)dev->api.DeviceWaitIdle(dev->device);
         vk_kernels_close(dev);
         dev->api.DestroyDevice(dev->device, NULL);
+        vk_api_retire(&dev->api);
+    } else {
+        vk_api_close(&dev->api);
     }
-    vk_api_close(&dev->api);
     pthread_mutex_destroy(&dev->lock);
     vk_free(dev->host, dev);
 }

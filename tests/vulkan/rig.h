@@ -29,7 +29,8 @@ static int rig_close(void **state) {
     assert_int_equal(seen->live_buffers, 0);
     assert_int_equal(seen->live_pipelines, 0);
     assert_int_equal(seen->live_devices, 0);
-    assert_int_equal(seen->live_instances, 0);
+    /* The first one of the process stays (backends/vulkan/api.h). */
+    assert_true(seen->live_instances <= 1);
     return 0;
 }
 
