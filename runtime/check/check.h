@@ -53,8 +53,8 @@ struct eb_opcheck_options {
     void *user;
 };
 
-/* How many cases of a rung the options mean; fewer where operators were checked before, or where the
- * device does not claim what a case needs. */
+/* How many cases of a rung the options mean; fewer where operators were checked before, or where
+ * the device does not claim what a case needs. */
 uint32_t eb_opcheck_count(const struct eb_opcheck_options *o);
 
 struct eb_opcheck_tally {
