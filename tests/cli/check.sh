@@ -37,6 +37,20 @@ run check -dev CPU --op linear --case "mxfp4" -r 2 --json -
     grep -q '"case": "mxfp4"' "$out" && ! grep -q '"case": "few rows, bf16"' "$out" && grep -q '"runs": 2' "$out"
 result $? "one case alone, as JSON on stdout"
 
+run check -dev CPU --op linear -r 2 --html "$work/report.html" --json "$work/both.json"
+[ $rc -eq 0 ] && [ "$(head -c 15 "$work/report.html")" = "<!DOCTYPE html>" ] &&
+    [ "$(tail -n 1 "$work/report.html")" = "</html>" ] &&
+    [ "$(grep -c '"verdict"' "$work/both.json")" -eq "$(grep -c '<tr class="row is-ok"' "$work/report.html")" ]
+result $? "the page has every case"
+run check -dev CPU --op embed -r 1 --html -
+[ $rc -eq 0 ] && [ "$(head -c 15 "$out")" = "<!DOCTYPE html>" ] && ! grep -q 'cases on' "$out"
+result $? "the page on stdout"
+fails "two reports in one file" 1 'two files are needed' check -dev CPU --op embed --json "$work/x" --html "$work/./x"
+fails "two reports on stdout" 1 'two files are needed' check -dev CPU --op embed --json - --html -
+run check -dev CPU --op embed -r 1 --json "$work/no/such/x.json" --html "$work/kept.html"
+[ $rc -eq 1 ] && grep -q '^ebro: .*no/such' "$err" && [ -s "$work/kept.html" ]
+result $? "a page beside a file that cannot be written"
+
 run check -dev Null0
 [ $rc -eq 0 ] && grep -q '^embed .* refused' "$out" && [ "$(grep -c '^  refused: embed' "$out")" -eq 1 ] && grep -q ' 0 failed, [1-9][0-9]* refused' "$out" &&
     ! grep -q '.\{101\}' "$out"

@@ -3,6 +3,7 @@
 #define EB_CHECK_REPORT_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "check/check.h"
 #include "common.h"
@@ -41,6 +42,20 @@ void eb_check_free(struct eb_check_report *r);
 /* How much of its budget an error took; infinite where nothing was allowed. */
 double eb_check_share(const struct eb_check_row *row);
 
+/* What the rows of one op come to. */
+struct eb_check_sum {
+    uint32_t n, n_failed, n_refused;
+    bool repeatable;
+    const struct eb_check_row *worst; /* nearest to its budget; NULL: none was computed */
+};
+struct eb_check_sum eb_check_sum_up(const struct eb_check_report *r, size_t first, size_t end,
+                                    ebro_op op);
+/* "ok", "failed", "refused", or "partly": some are refused, the others right. */
+const char *eb_check_sum_word(const struct eb_check_sum *s);
+
+/* A rung in words: "all capabilities", "without matrix". */
+const char *eb_check_rung_words(const char *rung);
+
 /* Rows [first, end), of one rung, as a table of at most 100 columns with what failed and what was
  * refused below it. */
 void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t end);
@@ -48,5 +63,9 @@ void eb_check_print_summary(const struct eb_check_report *r);
 
 /* The report as JSON, as CHECK.md describes it; NULL: out of memory. */
 json_t *eb_check_json(const struct eb_check_report *r);
+
+/* Writes the report as one page of HTML that needs nothing else, and no script (check_html.c). As
+ * eb_file_write calls it: report is a struct eb_check_report; false, with errno set: it cannot. */
+bool eb_check_html(FILE *f, const void *report);
 
 #endif

@@ -76,15 +76,9 @@ static void print_wrapped(const char *text, size_t indent) {
     putchar('\n');
 }
 
-/* What the rows of one op come to. */
-struct line {
-    uint32_t n, n_failed, n_refused;
-    bool repeatable;
-    const struct eb_check_row *worst; /* nearest to its budget; of those that were computed */
-};
-
-static struct line sum_up(const struct eb_check_report *r, size_t first, size_t end, ebro_op op) {
-    struct line l = {.repeatable = true};
+struct eb_check_sum eb_check_sum_up(const struct eb_check_report *r, size_t first, size_t end,
+                                    ebro_op op) {
+    struct eb_check_sum l = {.repeatable = true};
     for (size_t i = first; i < end; i++) {
         const struct eb_check_row *row = &r->rows[i];
         if (row->op != op) continue;
@@ -98,7 +92,17 @@ static struct line sum_up(const struct eb_check_report *r, size_t first, size_t 
     return l;
 }
 
-static void print_line(const struct line *l, ebro_op op, const char *variant) {
+const char *eb_check_sum_word(const struct eb_check_sum *s) {
+    if (s->n_failed > 0) return "failed";
+    if (s->n_refused == 0) return "ok";
+    return s->n_refused == s->n ? "refused" : "partly";
+}
+
+const char *eb_check_rung_words(const char *rung) {
+    return strcmp(rung, "best") == 0 ? "all capabilities" : rung;
+}
+
+static void print_line(const struct eb_check_sum *l, ebro_op op, const char *variant) {
     char short_variant[VARIANT_WIDTH + 1], name[NAME_WIDTH + 1] = "", error[16] = "",
                                                              budget[16] = "", used[16] = "";
     cut(short_variant, VARIANT_WIDTH, variant);
@@ -116,10 +120,7 @@ static void print_line(const struct line *l, ebro_op op, const char *variant) {
         else
             snprintf(used, sizeof used, "-");
     }
-    const char *verdict = l->n_failed > 0        ? "FAILED"
-                          : l->n_refused == 0    ? "ok"
-                          : l->n_refused == l->n ? "refused"
-                                                 : "partly";
+    const char *verdict = l->n_failed > 0 ? "FAILED" : eb_check_sum_word(l);
     printf("%-13s %-*s %5u %9s %8s %5s %-7s %s\n", eb_op_name(op), VARIANT_WIDTH, short_variant,
            l->n, error, budget, used, verdict, name);
 }
@@ -144,13 +145,12 @@ static void print_trouble(const struct eb_check_row *row) {
 void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t end) {
     if (first == end) return;
     const struct eb_check_row *head = &r->rows[first];
-    printf("\n%s, %s: %s\n", r->devices[head->device].name,
-           strcmp(head->rung, "best") == 0 ? "all capabilities" : head->rung,
+    printf("\n%s, %s: %s\n", r->devices[head->device].name, eb_check_rung_words(head->rung),
            r->devices[head->device].description);
     printf("%-13s %-*s %5s %9s %8s %5s %-7s %s\n", "op", VARIANT_WIDTH, "variant", "cases", "error",
            "budget", "used", "", "nearest case");
     for (int op = 0; op < EBRO_N_OPS; op++) {
-        struct line l = sum_up(r, first, end, (ebro_op)op);
+        struct eb_check_sum l = eb_check_sum_up(r, first, end, (ebro_op)op);
         for (size_t i = first; i < end && l.n > 0; i++) {
             if (r->rows[i].op != (ebro_op)op) continue;
             print_line(&l, (ebro_op)op, r->rows[i].variant);

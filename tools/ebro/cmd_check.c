@@ -10,7 +10,8 @@
 #include "interrupt.h"
 
 static const char usage[] =
-    "usage: ebro check [-dev DEV]... [--full] [--op NAME] [--seed N] [--json FILE]\n"
+    "usage: ebro check [-dev DEV]... [--full] [--op NAME] [--seed N]\n"
+    "                  [--json FILE] [--html FILE]\n"
     "\n"
     "Computes every operator on every device (the CPU is one of them) and on every\n"
     "rung of it, the code that it falls back to without some of its capabilities,\n"
@@ -35,7 +36,7 @@ struct options {
     bool quick, full;
     uint64_t seed, n_runs;
     enum eb_arg_from seed_from, op_from;
-    const char *op, *name, *json;
+    const char *op, *name, *json, *html;
 };
 
 static const struct eb_arg device_args[] = {
@@ -107,6 +108,12 @@ static const struct eb_arg output_args[] = {
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct options, json),
      .help = "also write all results to this file; - is stdout, and\nthe table is left out then"},
+    {.name = "--html",
+     .env = "EBRO_CHECK_HTML",
+     .meta = "FILE",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct options, html),
+     .help = "the same as a page for a browser, which needs no\nnetwork"},
 };
 
 #define GROUP(title, args) \
@@ -224,22 +231,38 @@ static bool write_json(FILE *f, const void *user) {
     return json_dumpf(user, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
 }
 
-static int save_json(const struct job *j, const char *path) {
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+/* Fills the file of that name, or stdout. Returns an exit code. */
+static int save(const char *path, bool (*write)(FILE *f, const void *user), const void *user) {
     char text[512];
-    int code = EB_EXIT_OK;
+    if (is_stdout(path)) {
+        bool written = write(stdout, user);
+        return eb_flush_stdout() && written ? EB_EXIT_OK : EB_EXIT_USAGE;
+    }
+    if (eb_file_write(path, write, user, text, sizeof text)) return EB_EXIT_OK;
+    eb_complain("%s", text);
+    return EB_EXIT_USAGE;
+}
+
+static int save_json(const struct job *j, const char *path) {
     json_t *json = eb_check_json(&j->report);
     if (!json) {
         eb_complain("out of memory, or a device whose name is not UTF-8, while writing %s", path);
         return EB_EXIT_MEMORY;
     }
-    if (strcmp(path, "-") == 0) {
-        if (!write_json(stdout, json) || !eb_flush_stdout()) code = EB_EXIT_USAGE;
-    } else if (!eb_file_write(path, write_json, json, text, sizeof text)) {
-        eb_complain("%s", text);
-        code = EB_EXIT_USAGE;
-    }
+    int code = save(path, write_json, json);
     json_decref(json);
     return code;
+}
+
+/* Tries both, so that the one is not lost with the other. */
+static int save_all(const struct job *j, const struct options *o) {
+    int code = o->json ? save_json(j, o->json) : EB_EXIT_OK;
+    int second = o->html ? save(o->html, eb_check_html, &j->report) : EB_EXIT_OK;
+    return code != EB_EXIT_OK ? code : second;
 }
 
 /* -1: all; -2: there is no such operator, and it was said. */
@@ -289,6 +312,10 @@ int eb_cmd_check(int argc, char **argv) {
         eb_complain("check: --quick or --full, not both");
         return EB_EXIT_USAGE;
     }
+    if ((is_stdout(o.json) && is_stdout(o.html)) || eb_file_same(o.json, o.html)) {
+        eb_complain("check: --json and --html both to \"%s\": two files are needed", o.html);
+        return EB_EXIT_USAGE;
+    }
     int32_t op = find_op(&o, &groups[1]);
     if (op == -2) return EB_EXIT_USAGE;
     struct job *j = calloc(1, sizeof *j);
@@ -302,7 +329,7 @@ int eb_cmd_check(int argc, char **argv) {
         strftime(j->report.date, sizeof j->report.date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     j->report.seed = o.seed_from != EB_FROM_DEFAULT ? o.seed : new_seed();
     j->report.full = o.full;
-    j->silent = o.json && strcmp(o.json, "-") == 0;
+    j->silent = is_stdout(o.json) || is_stdout(o.html);
     eb_interrupt_catch(true);
     code = check_all(j, &o, op);
     if (code == EB_EXIT_OK && j->report.n_rows == 0 && verdict(&j->report) == EB_EXIT_OK) {
@@ -311,7 +338,7 @@ int eb_cmd_check(int argc, char **argv) {
     } else if (code == EB_EXIT_OK) {
         if (!j->silent) eb_check_print_summary(&j->report);
         if (!eb_flush_stdout()) code = EB_EXIT_USAGE;
-        if (code == EB_EXIT_OK && o.json) code = save_json(j, o.json);
+        if (code == EB_EXIT_OK) code = save_all(j, &o);
         if (code == EB_EXIT_OK) code = verdict(&j->report);
     }
     eb_check_free(&j->report);
