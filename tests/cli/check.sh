@@ -51,6 +51,46 @@ run check -dev CPU --op embed -r 1 --json "$work/no/such/x.json" --html "$work/k
 [ $rc -eq 1 ] && grep -q '^ebro: .*no/such' "$err" && [ -s "$work/kept.html" ]
 result $? "a page beside a file that cannot be written"
 
+# ---- reports side by side
+
+run check -dev CPU --op linear -r 2 -t 1 --seed 6 --json "$work/six.json"
+run check --compare "$json" "$work/six.json"
+[ $rc -eq 0 ] && [ ! -s "$err" ] && grep -q '^A: CPU, ' "$out" && grep -q '^B: CPU, ' "$out" &&
+    grep -q '^linear  *[0-9.]*%  *[0-9.]*%  *[0-9.]*% [^ ]' "$out" && grep -q '^The seeds differ' "$out" &&
+    grep -q '^  Cases that are there alone on A: .*embed ([1-9]' "$out" && ! grep -q '.\{101\}' "$out"
+result $? "two reports side by side"
+run check --compare --json - "$json" - <"$work/six.json"
+[ $rc -eq 1 ] && grep -q '^ebro: .*standard input' "$err" # run gives no input
+result $? "a report from an empty standard input"
+rc=0
+"$EBRO" check --compare --json - "$json" - <"$work/six.json" >"$out" 2>"$err" || rc=$?
+[ $rc -eq 0 ] && grep -q '"schema": "ebro-check-compare-1"' "$out" && grep -q '"file": "standard input"' "$out" &&
+    ! grep -q '^op ' "$out"
+result $? "a comparison as JSON"
+sed '0,/"verdict": "ok"/s//"verdict": "failed"/; s/"failed": 0/"failed": 1/
+    s/"ok": \([0-9]*\)/"ok": \1-1/' "$work/six.json" | awk '/"ok": [0-9]+-1/ { sub(/[0-9]+-1/, $2 - 1) } { print }' \
+    >"$work/failed.json"
+run check --compare "$work/six.json" "$work/failed.json"
+[ $rc -eq 6 ] && grep -q '^  FAILED on B: linear, ' "$out" && tr -s '\n ' ' ' <"$out" | grep -q ': ; right on A 1'
+result $? "a report in which something failed"
+fails "no report" 1 'needs reports' check --compare
+fails "one machine alone" 1 '1 device in all' check --compare "$json"
+fails "a report that is not there" 1 'cannot read .*nothing.json: No such file' check --compare "$json" "$work/nothing.json"
+fails "a page as a report" 1 'report.html is not valid JSON' check --compare "$json" "$work/report.html"
+printf '{"schema": "ebro-check-2"}' >"$work/two.json"
+fails "a report of another kind" 1 'two.json: "schema" is "ebro-check-2", not' check --compare "$json" "$work/two.json"
+printf '{"schema": "ebro-check-1", "schema": "ebro-check-1"}' >"$work/twice.json"
+fails "a member twice" 1 'twice.json is not valid JSON: .*schema' check --compare "$json" "$work/twice.json"
+cp "$json" "$work/kept.json"
+fails "a comparison in the place of a report" 1 'which is compared' check --compare "$json" "$work/six.json" --json "$json"
+cmp -s "$json" "$work/kept.json"
+result $? "the report is still there"
+for option in "-dev CPU" --quick --full "--op linear" "--case x" "--seed 1" "-r 2" "-t 1" "--html $work/x.html"; do
+    # shellcheck disable=SC2086
+    fails "compare and $option" 1 'does not go with --compare' check --compare "$json" "$json" $option
+done
+fails "a report alone" 1 'reports go with --compare' check "$json"
+
 run check -dev Null0
 [ $rc -eq 0 ] && grep -q '^embed .* refused' "$out" && [ "$(grep -c '^  refused: embed' "$out")" -eq 1 ] && grep -q ' 0 failed, [1-9][0-9]* refused' "$out" &&
     ! grep -q '.\{101\}' "$out"

@@ -195,7 +195,7 @@ enum eb_args_result eb_args_parse(const struct eb_arg_group *groups, size_t n_gr
         if (positional && (word[0] != '-' || word[1] == '\0')) {
             wrong = !set_value(positional, positional->name, word, EB_FROM_COMMAND_LINE, values,
                                text, text_bytes);
-            positional = NULL; /* one word, and no more */
+            if (positional->kind != EB_ARG_LIST) positional = NULL; /* one word, and no more */
             continue;
         }
         if (word[0] != '-' || word[1] == '\0') {

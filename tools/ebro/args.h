@@ -38,8 +38,8 @@ struct eb_choice {
 /* One option. `offset` says where its value lies in the struct handed to eb_args_parse, which holds
  * the defaults before; `from`, unless 0, where an enum eb_arg_from lies that says its origin. */
 struct eb_arg {
-    /* "-m", "--model"; alias may be NULL. A name without "-" stands for a word that is no option.
-     */
+    /* "-m", "--model"; alias may be NULL. A name without "-" stands for a word that is no option,
+     * one of kind LIST for all of them. */
     const char *name, *alias;
     const char *env;  /* environment twin; set but empty counts as not set */
     const char *meta; /* what stands for the value in help; NULL for a flag */

@@ -56,6 +56,10 @@ const char *eb_check_sum_word(const struct eb_check_sum *s);
 /* A rung in words: "all capabilities", "without matrix". */
 const char *eb_check_rung_words(const char *rung);
 
+/* `text` behind `indent` blanks on stdout, broken between words so that no line has more than 100
+ * bytes; a word that is longer is broken too. */
+void eb_check_print_wrapped(const char *text, size_t indent);
+
 /* Rows [first, end), of one rung, as a table of at most 100 columns with what failed and what was
  * refused below it. */
 void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t end);

@@ -56,11 +56,18 @@ static void cut(char *out, size_t width, const char *text) {
         snprintf(out, width + 1, "%.*s..", (int)(width - 2), text);
 }
 
-/* `text` behind `indent` blanks, broken between words. */
-static void print_wrapped(const char *text, size_t indent) {
+/* A word of the text that fits: all of it, or what does, up to the end of a character. */
+static size_t fitting(const char *word, size_t indent) {
+    size_t n = strcspn(word, " "), most = WIDTH - indent;
+    if (n <= most) return n;
+    while (most > 1 && ((unsigned char)word[most] & 0xc0) == 0x80) most--;
+    return most;
+}
+
+void eb_check_print_wrapped(const char *text, size_t indent) {
     size_t column = 0;
     for (const char *p = text; *p != '\0';) {
-        size_t n = strcspn(p, " ");
+        size_t n = fitting(p, indent);
         if (column > indent && column + 1 + n > WIDTH) {
             putchar('\n');
             column = 0;
@@ -139,7 +146,7 @@ static void print_trouble(const struct eb_check_row *row) {
     snprintf(text, sizeof text, "%s %s, \"%s\"%s%s%s: %s",
              failed ? "FAILED" : "refused:", eb_op_name(row->op), row->name,
              row->shape[0] ? " (" : "", row->shape, row->shape[0] ? ")" : "", row->text);
-    print_wrapped(text, 2);
+    eb_check_print_wrapped(text, 2);
 }
 
 void eb_check_print_group(const struct eb_check_report *r, size_t first, size_t end) {
@@ -168,7 +175,7 @@ void eb_check_print_summary(const struct eb_check_report *r) {
         if (!r->troubles[i][0]) continue;
         n_broken++;
         putchar('\n');
-        print_wrapped(r->troubles[i], 0);
+        eb_check_print_wrapped(r->troubles[i], 0);
     }
     printf("\n%u cases on %u device%s: %u right, %u failed, %u refused; seed %llu\n", n,
            r->n_devices, r->n_devices == 1 ? "" : "s", r->tally.n_ok, r->tally.n_failed,

@@ -5,13 +5,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "check_compare.h"
 #include "check_report.h"
 #include "file_out.h"
 #include "interrupt.h"
+#include "json_in.h"
 
 static const char usage[] =
     "usage: ebro check [-dev DEV]... [--full] [--op NAME] [--seed N]\n"
     "                  [--json FILE] [--html FILE]\n"
+    "       ebro check --compare [--json FILE] REPORT...\n"
     "\n"
     "Computes every operator on every device (the CPU is one of them) and on every\n"
     "rung of it, the code that it falls back to without some of its capabilities,\n"
@@ -27,15 +30,22 @@ static const char usage[] =
     "What a device says that it does not support is refused, not failed; \"partly\":\n"
     "some cases of the operator are.\n"
     "\n"
+    "--compare computes nothing: it reads what --json wrote, here or on other\n"
+    "machines, and puts all devices side by side, what differs most first:\n"
+    "  A, B ..  how much of its budget the nearest case took there\n"
+    "  differ   the largest difference of that, of one case, in parts of the budget\n"
+    "\n"
     "Exit code 6: something failed. tools/ebro/CHECK.md (installed beside README.md)\n"
     "describes the JSON.\n";
 
 struct options {
     struct eb_options o; /* first: its defaults are set by eb_command_options */
-    struct eb_arg_list devices;
-    bool quick, full;
+    struct eb_arg_list devices, reports;
+    bool quick, full, compare;
     uint64_t seed, n_runs;
-    enum eb_arg_from seed_from, op_from;
+    /* Of those that --compare cannot do with. */
+    enum eb_arg_from threads_from, quick_from, full_from, op_from, name_from, seed_from, runs_from,
+        html_from;
     const char *op, *name, *json, *html;
 };
 
@@ -53,6 +63,7 @@ static const struct eb_arg device_args[] = {
      .meta = "N",
      .kind = EB_ARG_UINT,
      .offset = offsetof(struct options, o) + offsetof(struct eb_options, n_threads),
+     .from = offsetof(struct options, threads_from),
      .max = 256,
      .help = "threads that the CPU computes with; 0: one for each\ncore (default)"},
 };
@@ -62,11 +73,13 @@ static const struct eb_arg check_args[] = {
      .env = "EBRO_CHECK_QUICK",
      .kind = EB_ARG_FLAG,
      .offset = offsetof(struct options, quick),
+     .from = offsetof(struct options, quick_from),
      .help = "seconds: a part of the cases (default)"},
     {.name = "--full",
      .env = "EBRO_CHECK_FULL",
      .kind = EB_ARG_FLAG,
      .offset = offsetof(struct options, full),
+     .from = offsetof(struct options, full_from),
      .help = "minutes: all cases"},
     {.name = "--op",
      .env = "EBRO_CHECK_OP",
@@ -80,6 +93,7 @@ static const struct eb_arg check_args[] = {
      .meta = "NAME",
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct options, name),
+     .from = offsetof(struct options, name_from),
      .help = "this case alone, as the table and the JSON name it"},
     {.name = "-s",
      .alias = "--seed",
@@ -98,6 +112,7 @@ static const struct eb_arg check_args[] = {
      .min = 1,
      .max = 1000,
      .offset = offsetof(struct options, n_runs),
+     .from = offsetof(struct options, runs_from),
      .help = "how often each call is made; default: 10"},
 };
 
@@ -113,7 +128,20 @@ static const struct eb_arg output_args[] = {
      .meta = "FILE",
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct options, html),
+     .from = offsetof(struct options, html_from),
      .help = "the same as a page for a browser, which needs no\nnetwork"},
+};
+
+static const struct eb_arg compare_args[] = {
+    {.name = "--compare",
+     .env = "EBRO_CHECK_COMPARE",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct options, compare),
+     .help = "show reports side by side instead"},
+    {.name = "REPORT",
+     .kind = EB_ARG_LIST,
+     .offset = offsetof(struct options, reports),
+     .help = "what --json wrote; - is stdin"},
 };
 
 #define GROUP(title, args) \
@@ -265,6 +293,99 @@ static int save_all(const struct job *j, const struct options *o) {
     return code != EB_EXIT_OK ? code : second;
 }
 
+/* ---- comparing -------------------------------------------------------------------------- */
+
+/* Options on the command line that mean nothing where nothing is computed. */
+static bool refuse_options(const struct options *o) {
+    const struct {
+        const char *name;
+        enum eb_arg_from from;
+    } others[] = {{"-dev", o->devices.from}, {"-t", o->threads_from},  {"--quick", o->quick_from},
+                  {"--full", o->full_from},  {"--op", o->op_from},     {"--case", o->name_from},
+                  {"--seed", o->seed_from},  {"--runs", o->runs_from}, {"--html", o->html_from}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (others[i].from != EB_FROM_COMMAND_LINE) continue;
+        eb_complain("check: %s does not go with --compare, which computes nothing", others[i].name);
+        return true;
+    }
+    for (size_t i = 0; i < o->reports.n; i++) {
+        if (is_stdout(o->json) || !eb_file_same(o->json, o->reports.items[i])) continue;
+        eb_complain("check: --json would replace %s, which is compared", o->reports.items[i]);
+        return true;
+    }
+    return false;
+}
+
+static int read_report(const char *path, struct eb_saved_report *out) {
+    const char *what = strcmp(path, "-") == 0 ? "standard input" : path;
+    char text[512];
+    bool no_memory = false;
+    json_error_t why;
+    json_t *json = eb_json_read_file(path, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    if (json && eb_saved_read(out, what, json, text, sizeof text, &no_memory)) return EB_EXIT_OK;
+    if (json)
+        eb_complain("%s: %s", what, text);
+    else if (why.line > 0)
+        eb_complain("%s is not valid JSON: %s (line %d)", what, why.text, why.line);
+    else
+        eb_complain("cannot read %s: %s", what, why.text);
+    if (!json) no_memory = json_error_code(&why) == json_error_out_of_memory;
+    return no_memory ? EB_EXIT_MEMORY : EB_EXIT_USAGE;
+}
+
+/* 6 where a report says that something failed, as the check itself ended. */
+static int verdict_of(const struct eb_saved_report *reports, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t d = 0; d < reports[i].n_devices; d++)
+            if (reports[i].devices[d].n[EB_SAVED_FAILED] > 0 || reports[i].devices[d].trouble[0])
+                return EB_EXIT_NUMERIC;
+    return EB_EXIT_OK;
+}
+
+static int show_comparison(const struct eb_comparison *c, const char *json) {
+    if (!is_stdout(json)) eb_comparison_print(c);
+    if (!eb_flush_stdout()) return EB_EXIT_USAGE;
+    if (!json) return EB_EXIT_OK;
+    json_t *all = eb_comparison_json(c);
+    if (!all) {
+        eb_complain("out of memory while writing %s", json);
+        return EB_EXIT_MEMORY;
+    }
+    int code = save(json, write_json, all);
+    json_decref(all);
+    return code;
+}
+
+static int compare(const struct options *o) {
+    static struct eb_saved_report reports[EB_ARG_LIST_MAX];
+    struct eb_comparison c = {.machines = NULL};
+    int code = EB_EXIT_OK;
+    size_t n = 0;
+    if (refuse_options(o)) return EB_EXIT_USAGE;
+    if (o->reports.n == 0) {
+        eb_complain("check: --compare needs reports: files that --json wrote");
+        return EB_EXIT_USAGE;
+    }
+    while (n < o->reports.n && code == EB_EXIT_OK) {
+        code = read_report(o->reports.items[n], &reports[n]);
+        n++;
+    }
+    if (code == EB_EXIT_OK && !eb_comparison_make(&c, reports, n)) {
+        eb_complain("out of memory for a comparison of %zu reports", n);
+        code = EB_EXIT_MEMORY;
+    } else if (code == EB_EXIT_OK && c.n_machines < 2) {
+        eb_complain("check: --compare: %zu device in all; two are needed", c.n_machines);
+        code = EB_EXIT_USAGE;
+    }
+    if (code == EB_EXIT_OK) code = show_comparison(&c, o->json);
+    if (code == EB_EXIT_OK) code = verdict_of(reports, n);
+    eb_comparison_free(&c);
+    for (size_t i = 0; i < n; i++) eb_saved_free(&reports[i]);
+    return code;
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
 /* -1: all; -2: there is no such operator, and it was said. */
 static int32_t find_op(const struct options *o, const struct eb_arg_group *group) {
     if (!o->op) return -1;
@@ -303,11 +424,18 @@ static int verdict(const struct eb_check_report *r) {
 
 int eb_cmd_check(int argc, char **argv) {
     const struct eb_arg_group groups[] = {GROUP("Device", device_args), GROUP("Check", check_args),
-                                          GROUP("Output", output_args), eb_log_args};
+                                          GROUP("Output", output_args),
+                                          GROUP("Compare", compare_args), eb_log_args};
     struct options o = {.n_runs = 10};
     int code = eb_command_options("check", usage, groups, sizeof groups / sizeof *groups, argc,
                                   argv, &o.o);
     if (code >= 0) return code;
+    if (o.compare) return compare(&o);
+    if (o.reports.n > 0) {
+        eb_complain("check: unexpected argument \"%s\": reports go with --compare",
+                    o.reports.items[0]);
+        return EB_EXIT_USAGE;
+    }
     if (o.quick && o.full) {
         eb_complain("check: --quick or --full, not both");
         return EB_EXIT_USAGE;
