@@ -58,6 +58,7 @@ static const char *const style[] = {
     ".op { white-space: nowrap; }",
     "thead th { font-weight: 600; vertical-align: bottom; }",
     "tbody.rung > tr:first-child th { font-weight: 600; background: var(--ground); }",
+    ".results tbody th { overflow-wrap: anywhere; min-width: 8rem; }",
     ".number { text-align: right; white-space: nowrap; }",
     ".matrix td, .matrix thead th + th { text-align: right; min-width: 5rem; }",
     ".matrix td { white-space: nowrap; }",
