@@ -90,6 +90,9 @@ run bench ops --quick -dev Null0
     [ "$(number '^linear +not computed: .*null')" -eq 1 ] && [ "$(number '^linear ')" -eq 1 ] &&
     [ "$(number '^rows_copy +tiny ')" -eq 1 ]
 result $? "ops: what the device lacks has one row"
+[ "$(number '^kda_recur +not measured: what it reads cannot be made: .*kda_prep')" -eq 1 ] &&
+    [ "$(number '^kda_recur ')" -eq 1 ]
+result $? "ops: what another operator would have to make is named with it"
 
 run bench ops --quick -dev Null0 --op linear --json
 [ $rc -eq 0 ] && [ "$(number '"rows": \[\]')" -eq 1 ] && [ "$(number '"reason": ')" -eq 1 ]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # devices.sh: every device that computes gives the text that the CPU gives, on the demo model; and what
 # `ebro devices` says where Vulkan has no driver, or a broken one.
+only=${EBRO_TEST_DEVICE-} # lib.sh unsets it
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # text DEVICE: what it generates, greedily, from two prompts; rc is 0 where both went well.
@@ -24,7 +25,10 @@ for device in $devices; do
         CPU | Null*) continue ;;
     esac
     # A backend that grows is spared like this in every test.
-    if [ "${EBRO_TEST_DEVICE:-$device}" != "$device" ]; then continue; fi
+    if [ "${only:-$device}" != "$device" ]; then
+        skip "$device: EBRO_TEST_DEVICE is $only"
+        continue
+    fi
     text "$device"
     [ $rc -eq 0 ] && cmp -s "$work/text" "$work/want"
     result $? "$device gives the same text"

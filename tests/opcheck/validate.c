@@ -445,6 +445,8 @@ static const struct test_case {
     const struct mutation *mutations;
     size_t n_mutations;
 } cases[] = {
+/* Each op has mutations of its name above: one without does not compile, whatever the compiler says
+ * of that name, which may be an argument's elsewhere. */
 #define CASE(N, member) CASE_OF(N, member, member)
 #define CASE_OF(N, variant, member)                \
     {#variant,       EBRO_OP_##N,                  \

@@ -40,7 +40,7 @@ struct eb_ops_bench {
     union eb_op_args sets[EB_RIG_MAX_SETS];
     json_t *rows, *refusals; /* with --json */
     ebro_op refused;         /* the last one that the device does not compute */
-    char reason[1020];       /* and what it said; empty: none yet */
+    char reason[1056];       /* and what it said; empty: none yet */
     bool stopped;            /* a failure was reported */
     int code;
 };
@@ -109,9 +109,13 @@ static bool json_row(const struct eb_ops_bench *b, const struct row *w) {
     return o && json_array_append_new(b->rows, o) == 0;
 }
 
-/* In place of a row; what is refused for the same reason as the one before it is not repeated. */
-static bool refusal_row(struct eb_ops_bench *b, const struct eb_op_case *c) {
-    const char *op = eb_op_name(c->op), *reason = b->rig.err.text;
+/* In place of a row; what is refused for the same reason as the one before it is not repeated.
+ * on_the_way: the op was not called, another one that makes what it reads was refused. */
+static bool refusal_row(struct eb_ops_bench *b, const struct eb_op_case *c, bool on_the_way) {
+    const char *op = eb_op_name(c->op);
+    char reason[sizeof b->reason];
+    snprintf(reason, sizeof reason, "%s%s", on_the_way ? "what it reads cannot be made: " : "",
+             b->rig.err.text);
     if (c->op == b->refused && strcmp(reason, b->reason) == 0) return true;
     b->refused = c->op;
     snprintf(b->reason, sizeof b->reason, "%s", reason);
@@ -119,7 +123,7 @@ static bool refusal_row(struct eb_ops_bench *b, const struct eb_op_case *c) {
         json_t *o = json_pack("{s:s, s:s, s:s}", "op", op, "shape", c->shape, "reason", reason);
         return o && json_array_append_new(b->refusals, o) == 0;
     }
-    printf("%-13s not computed: %s\n", op, reason);
+    printf("%-13s not %s: %s\n", op, on_the_way ? "measured" : "computed", reason);
     return eb_flush_stdout();
 }
 
@@ -130,11 +134,12 @@ void eb_ops_run(struct eb_ops_bench *b, const struct eb_op_case *c) {
     if (b->stopped || (b->b->op && strcmp(b->b->op, eb_op_name(c->op)) != 0)) return;
     if (b->b->quick && strncmp(c->shape, "tiny ", 5) != 0) return;
     w.n_sets = build_sets(b, c, &w.floor);
+    bool built = !eb_rig_failed(r);
     struct calls calls = {r, c->op, b->sets};
     if (c->error && !eb_rig_failed(r)) w.error = c->error(r, c->size, &b->sets[0]);
     eb_rig_time(r, w.n_sets, call, &calls, &w.wall, &w.cpu);
     if (r->err.status == EBRO_UNSUPPORTED) {
-        written = refusal_row(b, c);
+        written = refusal_row(b, c, !built);
         r->err = (ebro_error){0};
     } else if (eb_rig_failed(r)) {
         b->stopped = true;
