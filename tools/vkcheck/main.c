@@ -2,8 +2,8 @@
  * prints what the driver's compiler says of them. Nothing is run. With --driver the device may be
  * one that the driver only pretends to have; tools/vendors.sh goes through those.
  *
- * Exit codes: 0, all were made and none puts registers into memory; 1, some failed or do; 2, the
- * check could not be made, for the reason that is said. */
+ * Exit codes: 0, every kernel was made and none puts registers into memory; 1, some failed, do, or
+ * were called for by nothing; 2, the check could not be made, for the reason that is said. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,7 +138,9 @@ int main(int argc, char **argv) {
         if (c->table.n_lost > 0)
             fprintf(stderr, "ebro_vkcheck: %" PRIu32 " pipelines are not in the table\n",
                     c->table.n_lost);
-        rc = c->walk.n_failed > 0 || c->table.n_lost > 0 || eb_table_spilling(&c->table) > 0;
+        uint32_t n_unseen = c->walk.only == NULL ? eb_table_unseen(&c->table, stderr) : 0;
+        rc = c->walk.n_failed > 0 || c->table.n_lost > 0 || n_unseen > 0 ||
+             eb_table_spilling(&c->table) > 0;
     }
     free(c);
     return rc;

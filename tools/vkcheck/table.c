@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ebro/backend.h"
+
 /* ---- reading ---------------------------------------------------------------------------- */
 
 /* The figure of the first of these names (separated by '|') that the line has, else EB_UNTOLD. */
@@ -90,6 +92,31 @@ void eb_table_print(struct eb_table *t, FILE *to) {
         cell(to, 6, r->matrix);
         fprintf(to, "  %-28s %s\n", r->specs, r->what);
     }
+}
+
+/* What needs nothing is a kernel's first variant. */
+static const struct {
+    const char *kernel, *variant;
+    uint64_t needs;
+} variants[] = {
+#define KERNEL(name, args, place)
+#define VARIANT(kernel, variant, source, needs, defines) {#kernel, #variant, (needs)},
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
+
+uint32_t eb_table_unseen(const struct eb_table *t, FILE *to) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        bool seen = variants[i].needs != 0 || strcmp(variants[i].variant, "absent") == 0;
+        for (uint32_t j = 0; j < t->n_rows && !seen; j++)
+            seen = strcmp(t->rows[j].kernel, variants[i].kernel) == 0;
+        if (seen) continue;
+        fprintf(to, "no call of tools/vkcheck/walk.c uses the kernel %s\n", variants[i].kernel);
+        n++;
+    }
+    return n;
 }
 
 static bool spills(const struct eb_pipeline_row *r) {

@@ -41,6 +41,10 @@ void eb_table_print(struct eb_table *t, FILE *to);
 /* One line: how many, how many spill, which use most registers and hold fewest subgroups. */
 void eb_table_sum_up(const struct eb_table *t, const char *device, uint32_t n_failed, FILE *to);
 
+/* Kernels of kernels.def that no pipeline is of, each said on `to`; returns how many. A kernel
+ * whose plain variant is the absent one, which devices may do without, is passed over. */
+uint32_t eb_table_unseen(const struct eb_table *t, FILE *to);
+
 /* Pipelines that put registers into memory. */
 uint32_t eb_table_spilling(const struct eb_table *t);
 

@@ -244,6 +244,23 @@ static void per_head(struct eb_walk *w, const struct model *m, const struct step
     CALL(w, p, linear, &a, dtype, -1);
 }
 
+/* Two transposed products of one input, which operators may ask for and no model here does. */
+static void transposed_pair(struct eb_walk *w, const struct model *m, const struct step *p,
+                            int32_t dtype) {
+    ebro_linear_args a = {.size = sizeof a,
+                          .x = mat(w, count(p), m->nope),
+                          .n_rows = count(p),
+                          .n_items = 2,
+                          .n_batch = 1};
+    for (uint32_t i = 0; i < a.n_items; i++) {
+        a.items[i] = (ebro_linear_item){.w = weight(w, dtype, m->nope, m->kv_lora),
+                                        .out = mat(w, count(p), m->kv_lora)};
+        a.items[i].w.transposed = true;
+    }
+    a.scratch = scratch(w, EBRO_OP_LINEAR, &a);
+    CALL(w, p, linear, &a, dtype, -1);
+}
+
 static void norm(struct eb_walk *w, const struct step *p, uint32_t rows, uint32_t cols, bool gate,
                  int32_t dtype) {
     ebro_rms_norm_args a = {.size = sizeof a,
@@ -572,6 +589,7 @@ static void walk_weights(struct eb_walk *w, const struct model *m, const struct 
     if (dtype == EBRO_MXFP4) return;
     per_head(w, m, p, dtype, true);
     per_head(w, m, p, dtype, false);
+    transposed_pair(w, m, p, dtype);
     embed(w, m, p, dtype);
     norm(w, p, count(p), m->hidden, false, dtype);
     norm(w, p, count(p) * m->kda_heads, m->kda_dim, true, dtype);
