@@ -10,10 +10,10 @@
 enum { VK_KDA_MAX_DIM = 256 };
 
 static inline struct eb_kda_gate_arg vk_kda_gate(const ebro_kda_gate *g) {
-    return (struct eb_kda_gate_arg){.g_raw = vk_mat(&g->g_raw),
-                                    .beta_raw = vk_mat(&g->beta_raw),
-                                    .a_log = vk_vec(&g->a_log),
-                                    .dt_bias = vk_vec(&g->dt_bias),
+    return (struct eb_kda_gate_arg){.g_raw = eb_arg_mat(&g->g_raw),
+                                    .beta_raw = eb_arg_mat(&g->beta_raw),
+                                    .a_log = eb_arg_vec(&g->a_log),
+                                    .dt_bias = eb_arg_vec(&g->dt_bias),
                                     .form = g->form == EBRO_GATE_BOUNDED,
                                     .lower_bound = g->lower_bound,
                                     .l2_eps = g->l2_eps,

@@ -1,4 +1,4 @@
-/* launch.c: what ops call: arguments in the form of kernels, what a launch touches, launches. */
+/* launch.c: what ops call: what a launch touches, launches. */
 #include <inttypes.h>
 
 #include "backends/vulkan/kernels.h"
@@ -25,87 +25,6 @@ struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row
     split.n_chunks = (uint32_t)vk_div_up(row_elements, (uint64_t)split.lanes * lane_elements);
     split.groups = vk_div_up(n_rows * split.n_chunks, split.threads / split.lanes);
     return split;
-}
-
-/* ---- arguments -------------------------------------------------------------------------- */
-
-uint64_t vk_dtype_size(int32_t dtype) {
-    switch (dtype) {
-        case EBRO_F32:
-        case EBRO_I32:
-            return 4;
-        case EBRO_F16:
-        case EBRO_BF16:
-            return 2;
-        default:
-            return 0;
-    }
-}
-
-eb_addr vk_at(const ebro_mem *mem, uint64_t offset) {
-    return mem != NULL ? mem->address + offset : 0;
-}
-
-eb_addr vk_span(ebro_span span) {
-    return vk_at(span.mem, span.offset);
-}
-
-struct eb_mat_arg vk_mat(const ebro_mat *m) {
-    return (struct eb_mat_arg){
-        .at = vk_at(m->mem, m->offset), .stride = (uint32_t)m->stride, .dtype = (uint32_t)m->dtype};
-}
-
-bool vk_mat_wide(const ebro_mat *m) {
-    uint64_t size = vk_dtype_size(m->dtype);
-    return size > 0 && (vk_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
-}
-
-struct eb_vec_arg vk_vec(const ebro_vec *v) {
-    return (struct eb_vec_arg){.at = vk_at(v->mem, v->offset), .dtype = (uint32_t)v->dtype};
-}
-
-struct eb_weight_arg vk_weight(const ebro_weight *w) {
-    return (struct eb_weight_arg){.at = vk_at(w->mem, w->offset),
-                                  .scales = vk_at(w->scale_mem, w->scale_offset),
-                                  .stride = (uint32_t)w->stride,
-                                  .rows = w->rows,
-                                  .cols = w->cols,
-                                  .dtype = (uint32_t)w->dtype};
-}
-
-struct eb_rows_arg vk_rows(const ebro_rows *rows) {
-    return (struct eb_rows_arg){.row_offsets = vk_span(rows->row_offsets),
-                                .n_seqs = rows->n_seqs,
-                                .n_rows = rows->n_rows,
-                                .max_rows = rows->max_rows};
-}
-
-struct eb_state_arg vk_states(const ebro_state_io *io) {
-    const ebro_region *g = &io->region;
-    return (struct eb_state_arg){.region = {.table = vk_span(g->table),
-                                            .table_stride = g->table_stride,
-                                            .first_block = g->first_block,
-                                            .first_unit = g->first_unit,
-                                            .units_per_block = g->units_per_block,
-                                            .unit_bytes = (uint32_t)g->unit_bytes,
-                                            .dtype = (uint32_t)g->dtype,
-                                            .block_offset = g->block_offset},
-                                 .state_in = vk_span(io->state_in),
-                                 .state_out = vk_span(io->state_out),
-                                 .emit_rows = vk_span(io->emit_rows),
-                                 .emit_slots = vk_span(io->emit_slots),
-                                 .n_emit = io->n_emit};
-}
-
-struct eb_pages_arg vk_pages(const ebro_pages *p) {
-    return (struct eb_pages_arg){.table = vk_span(p->table),
-                                 .layer_offset = p->layer_offset,
-                                 .context = vk_span(p->context),
-                                 .table_stride = p->table_stride,
-                                 .page_tokens = p->page_tokens,
-                                 .row_stride = p->row_stride,
-                                 .dtype = (uint32_t)p->dtype,
-                                 .max_context = p->max_context};
 }
 
 /* ---- accesses --------------------------------------------------------------------------- */
@@ -149,7 +68,7 @@ static void touches_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, u
                         bool writes) {
     if (m->mem == NULL || rows == 0) return;
     uint64_t n = (rows - 1) * m->stride + cols;
-    touches(l, m->mem, m->offset, n * vk_dtype_size(m->dtype), writes);
+    touches(l, m->mem, m->offset, n * eb_dtype_bytes(m->dtype), writes);
 }
 
 void vk_reads_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, uint64_t cols) {
@@ -161,13 +80,13 @@ void vk_writes_mat(struct vk_launch *l, const ebro_mat *m, uint64_t rows, uint64
 }
 
 void vk_reads_vec(struct vk_launch *l, const ebro_vec *v, uint64_t n) {
-    touches(l, v->mem, v->offset, n * vk_dtype_size(v->dtype), false);
+    touches(l, v->mem, v->offset, n * eb_dtype_bytes(v->dtype), false);
 }
 
 void vk_reads_weight(struct vk_launch *l, const ebro_weight *w) {
     if (w->mem == NULL || w->rows == 0) return;
     uint64_t n = (uint64_t)(w->rows - 1) * w->stride + w->cols;
-    touches(l, w->mem, w->offset, w->dtype == EBRO_MXFP4 ? n / 2 : n * vk_dtype_size(w->dtype),
+    touches(l, w->mem, w->offset, w->dtype == EBRO_MXFP4 ? n / 2 : n * eb_dtype_bytes(w->dtype),
             false);
     touches(l, w->scale_mem, w->scale_offset, (uint64_t)w->rows * (w->cols / EBRO_MX_GROUP), false);
 }

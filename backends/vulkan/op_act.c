@@ -6,9 +6,9 @@ int32_t vk_act_mul(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err) 
     struct vk_split split = vk_split_rows(vk_stream_device(s), a->n_rows, a->n_cols, 4);
     uint32_t gate_cols = a->n_cols / a->gate_group;
     const struct eb_act_args args = {
-        .gate = vk_mat(&a->gate),
-        .up = vk_mat(&a->up),
-        .dst = vk_mat(&a->out),
+        .gate = eb_arg_mat(&a->gate),
+        .up = eb_arg_mat(&a->up),
+        .dst = eb_arg_mat(&a->out),
         .n_rows = a->n_rows,
         .n_cols = a->n_cols,
         .gate_group = a->gate_group,
@@ -16,7 +16,7 @@ int32_t vk_act_mul(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err) 
         .beta2 = a->beta2,
         .lanes = split.lanes,
         .n_chunks = split.n_chunks,
-        .wide = vk_mat_wide(&a->gate) && vk_mat_wide(&a->up) && vk_mat_wide(&a->out)};
+        .wide = eb_mat_is_wide(&a->gate) && eb_mat_is_wide(&a->up) && eb_mat_is_wide(&a->out)};
     struct vk_launch l = {.kernel = VK_act,
                           .threads = split.threads,
                           .specs = {(uint32_t)a->kind},

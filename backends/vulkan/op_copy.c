@@ -28,7 +28,8 @@ int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, eb
     int32_t st = EBRO_OK;
     for (uint64_t done = 0; done < bytes && st == EBRO_OK; done += piece_bytes) {
         uint64_t n = bytes - done < piece_bytes ? bytes - done : piece_bytes;
-        const struct eb_fill_args args = {.dst = vk_span(dst) + done, .bytes = n, .value = value};
+        const struct eb_fill_args args = {
+            .dst = eb_arg_span(dst) + done, .bytes = n, .value = value};
         struct vk_launch l = {.kernel = VK_fill,
                               .threads = threads,
                               .args = &args,
@@ -41,8 +42,8 @@ int32_t vk_fill(ebro_stream *s, ebro_span dst, uint8_t value, uint64_t bytes, eb
 }
 
 int32_t vk_state_copy(ebro_stream *s, const ebro_state_copy_args *a, ebro_error *err) {
-    struct eb_copy_args args = {.src = vk_span(a->src),
-                                .dst = vk_span(a->dst),
+    struct eb_copy_args args = {.src = eb_arg_span(a->src),
+                                .dst = eb_arg_span(a->dst),
                                 .row_bytes = a->bytes,
                                 .n_rows = a->n,
                                 .tables = 1};
@@ -61,10 +62,10 @@ static uint64_t extent(ebro_span span, ebro_span list, uint32_t n, uint64_t stri
 }
 
 int32_t vk_rows_copy(ebro_stream *s, const ebro_rows_copy_args *a, ebro_error *err) {
-    struct eb_copy_args args = {.src = vk_span(a->src),
-                                .dst = vk_span(a->dst),
-                                .src_rows = vk_span(a->src_rows),
-                                .dst_rows = vk_span(a->dst_rows),
+    struct eb_copy_args args = {.src = eb_arg_span(a->src),
+                                .dst = eb_arg_span(a->dst),
+                                .src_rows = eb_arg_span(a->src_rows),
+                                .dst_rows = eb_arg_span(a->dst_rows),
                                 .src_stride = a->src_stride_bytes,
                                 .dst_stride = a->dst_stride_bytes,
                                 .row_bytes = a->row_bytes,

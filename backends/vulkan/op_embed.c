@@ -5,13 +5,13 @@
 int32_t vk_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) {
     struct vk_split split = vk_split_rows(vk_stream_device(s), a->n_rows, a->table.cols, 4);
     const ebro_mat table = {a->table.mem, a->table.offset, a->table.stride, a->table.dtype};
-    const struct eb_embed_args args = {.ids = vk_span(a->ids),
-                                       .table = vk_weight(&a->table),
-                                       .dst = vk_mat(&a->out),
+    const struct eb_embed_args args = {.ids = eb_arg_span(a->ids),
+                                       .table = eb_arg_weight(&a->table),
+                                       .dst = eb_arg_mat(&a->out),
                                        .n_rows = a->n_rows,
                                        .lanes = split.lanes,
                                        .n_chunks = split.n_chunks,
-                                       .wide = vk_mat_wide(&table) && vk_mat_wide(&a->out),
+                                       .wide = eb_mat_is_wide(&table) && eb_mat_is_wide(&a->out),
                                        .first_id = a->first_id,
                                        .keep = a->keep != 0};
     struct vk_launch l = {.kernel = VK_embed,

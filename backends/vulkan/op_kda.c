@@ -13,8 +13,8 @@ int32_t vk_kda_conv(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err
         vk_threads(vk_stream_device(s), a->n_channels > 256 ? 128 : 64); /* four channels each */
     bool aligned = a->n_channels % 4 == 0;
     struct eb_kda_conv_args args = {
-        .rows = vk_rows(rows),
-        .state = vk_states(&a->state),
+        .rows = eb_arg_rows(rows),
+        .state = eb_arg_states(&a->state),
         .n_channels = a->n_channels,
         .channel_groups = (uint32_t)vk_div_up(a->n_channels, (uint64_t)threads * 4),
         .row_groups = (uint32_t)vk_div_up(rows->n_rows, EB_KDA_CONV_ROWS)};
@@ -25,10 +25,10 @@ int32_t vk_kda_conv(ebro_stream *s, const ebro_kda_conv_args *a, ebro_error *err
                           .groups = 3ull * args.channel_groups * args.row_groups,
                           .work = 24ull * rows->n_rows * a->n_channels};
     for (int i = 0; i < 3; i++) {
-        args.x[i] = vk_mat(&a->x[i]);
-        args.dst[i] = vk_mat(&a->out[i]);
-        args.weight[i] = vk_vec(&a->weight[i]);
-        aligned = aligned && vk_mat_wide(&a->x[i]) && vk_mat_wide(&a->out[i]);
+        args.x[i] = eb_arg_mat(&a->x[i]);
+        args.dst[i] = eb_arg_mat(&a->out[i]);
+        args.weight[i] = eb_arg_vec(&a->weight[i]);
+        aligned = aligned && eb_mat_is_wide(&a->x[i]) && eb_mat_is_wide(&a->out[i]);
         vk_reads_mat(&l, &a->x[i], rows->n_rows, a->n_channels);
         vk_reads_vec(&l, &a->weight[i], (uint64_t)a->n_channels * EBRO_CONV_WIDTH);
     }
@@ -46,8 +46,8 @@ int32_t vk_kda_windows(ebro_stream *s, const ebro_rows *rows, const ebro_mat x[3
     uint32_t threads = vk_threads(vk_stream_device(s), n_channels > 256 ? 128 : 64);
     bool aligned = n_channels % 4 == 0;
     struct eb_kda_windows_args args = {
-        .rows = vk_rows(rows),
-        .state = vk_states(state),
+        .rows = eb_arg_rows(rows),
+        .state = eb_arg_states(state),
         .n_channels = n_channels,
         .channel_groups = (uint32_t)vk_div_up(n_channels, (uint64_t)threads * 4)};
     struct vk_launch l = {.kernel = VK_kda_windows,
@@ -57,8 +57,8 @@ int32_t vk_kda_windows(ebro_stream *s, const ebro_rows *rows, const ebro_mat x[3
                           .groups = 3ull * args.channel_groups * rows->n_seqs,
                           .work = 72ull * rows->n_seqs * n_channels};
     for (int i = 0; i < 3; i++) {
-        args.x[i] = vk_mat(&x[i]);
-        aligned = aligned && vk_mat_wide(&x[i]);
+        args.x[i] = eb_arg_mat(&x[i]);
+        aligned = aligned && eb_mat_is_wide(&x[i]);
         vk_reads_mat(&l, &x[i], rows->n_rows, n_channels);
     }
     vk_reads_rows(&l, rows);
@@ -118,7 +118,7 @@ uint64_t vk_scratch_kda_prep(const ebro_dev *dev, const ebro_kda_prep_args *a) {
 
 static struct eb_kda_work_arg work_arg(ebro_span work, const struct layout *l, uint32_t n_heads,
                                        uint32_t dim) {
-    eb_addr base = (vk_span(work) + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN;
+    eb_addr base = (eb_arg_span(work) + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN;
     return (struct eb_kda_work_arg){.tiles = base,
                                     .masks = base + l->masks,
                                     .marks = base + l->marks,
@@ -146,9 +146,9 @@ static int32_t check_size(ebro_stream *s, const char *op, const struct layout *l
 static int32_t plan(ebro_stream *s, const ebro_kda_prep_args *a, const struct layout *l,
                     ebro_error *err) {
     const struct eb_kda_plan_args args = {
-        .rows = vk_rows(&a->rows),
+        .rows = eb_arg_rows(&a->rows),
         .work = work_arg(a->work, l, a->gate.n_heads, a->gate.head_dim),
-        .emit_rows = vk_span(a->emit_rows),
+        .emit_rows = eb_arg_span(a->emit_rows),
         .n_emit = a->n_emit};
     struct vk_launch launch = {.kernel = VK_kda_plan,
                                .threads = vk_threads(vk_stream_device(s), 256),
@@ -167,18 +167,19 @@ int32_t vk_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err
     struct layout l = lay_out(&a->rows, a->n_emit, n_heads, dim);
     int32_t st = check_size(s, "kda_prep", &l, n_heads, dim, err);
     if (st == EBRO_OK) st = plan(s, a, &l, err);
-    struct eb_kda_prep_args args = {.rows = vk_rows(&a->rows),
+    struct eb_kda_prep_args args = {.rows = eb_arg_rows(&a->rows),
                                     .work = work_arg(a->work, &l, n_heads, dim),
-                                    .q = vk_mat(&a->q),
-                                    .k = vk_mat(&a->k),
+                                    .q = eb_arg_mat(&a->q),
+                                    .k = eb_arg_mat(&a->k),
                                     .gate = vk_kda_gate(&a->gate),
-                                    .emit_rows = vk_span(a->emit_rows),
+                                    .emit_rows = eb_arg_span(a->emit_rows),
                                     .n_emit = a->n_emit};
-    struct vk_launch launch = {.kernel = VK_kda_prep,
-                               .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
-                               .args = &args,
-                               .specs = {vk_mat_wide(&a->q) && vk_mat_wide(&a->k), dim, l.padded},
-                               .n_specs = 3};
+    struct vk_launch launch = {
+        .kernel = VK_kda_prep,
+        .threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128),
+        .args = &args,
+        .specs = {eb_mat_is_wide(&a->q) && eb_mat_is_wide(&a->k), dim, l.padded},
+        .n_specs = 3};
     vk_reads_rows(&launch, &a->rows);
     vk_reads_mat(&launch, &a->q, n_rows, channels);
     vk_reads_mat(&launch, &a->k, n_rows, channels);
@@ -258,14 +259,14 @@ int32_t vk_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *e
     struct layout l = lay_out(rows, a->state.n_emit, n_heads, dim);
     int32_t st = check_size(s, "kda_recur", &l, n_heads, dim, err);
     if (st != EBRO_OK) return st;
-    struct eb_kda_recur_args args = {.rows = vk_rows(rows),
+    struct eb_kda_recur_args args = {.rows = eb_arg_rows(rows),
                                      .work = work_arg(a->work, &l, n_heads, dim),
-                                     .v = vk_mat(&a->v),
-                                     .dst = vk_mat(&a->out),
-                                     .state = vk_states(&a->state),
+                                     .v = eb_arg_mat(&a->v),
+                                     .dst = eb_arg_mat(&a->out),
+                                     .state = eb_arg_states(&a->state),
                                      .carry_rows = CARRY_ROWS};
     struct vk_launch launch = {.args = &args,
-                               .specs = {vk_mat_wide(&a->v) && vk_mat_wide(&a->out)}};
+                               .specs = {eb_mat_is_wide(&a->v) && eb_mat_is_wide(&a->out)}};
     bool wide = (dev->variants[VK_kda_recur_wide]->needs & EBRO_CAP_SUBGROUP) != 0;
     uint32_t cols =
         wide && dev->subgroup >= 8 ? choose_wide(dev, &l, &launch) : choose_plain(dev, &l, &launch);

@@ -11,8 +11,9 @@ static uint32_t choose_cols4(uint32_t threads, uint32_t dim) {
 }
 
 static bool choose_aligned(const ebro_kda_step_args *a) {
-    bool aligned = vk_mat_wide(&a->gate.g_raw) && vk_mat_wide(&a->out_gate) && vk_mat_wide(&a->out);
-    for (int i = 0; i < 3; i++) aligned = aligned && vk_mat_wide(&a->x[i]);
+    bool aligned =
+        eb_mat_is_wide(&a->gate.g_raw) && eb_mat_is_wide(&a->out_gate) && eb_mat_is_wide(&a->out);
+    for (int i = 0; i < 3; i++) aligned = aligned && eb_mat_is_wide(&a->x[i]);
     return aligned;
 }
 
@@ -38,18 +39,18 @@ int32_t vk_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err
     if (st != EBRO_OK) return st;
     uint32_t threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128);
     uint32_t cols4 = choose_cols4(threads, dim);
-    struct eb_kda_step_args args = {.rows = vk_rows(&a->rows),
+    struct eb_kda_step_args args = {.rows = eb_arg_rows(&a->rows),
                                     .gate = vk_kda_gate(&a->gate),
-                                    .windows = vk_states(&a->windows),
-                                    .state = vk_states(&a->state),
-                                    .out_gate = vk_mat(&a->out_gate),
-                                    .dst = vk_mat(&a->out),
-                                    .norm_weight = vk_vec(&a->norm_weight),
+                                    .windows = eb_arg_states(&a->windows),
+                                    .state = eb_arg_states(&a->state),
+                                    .out_gate = eb_arg_mat(&a->out_gate),
+                                    .dst = eb_arg_mat(&a->out),
+                                    .norm_weight = eb_arg_vec(&a->norm_weight),
                                     .n_heads = n_heads,
                                     .norm_eps = a->norm_eps};
     for (int i = 0; i < 3; i++) {
-        args.x[i] = vk_mat(&a->x[i]);
-        args.weight[i] = vk_vec(&a->conv_weight[i]);
+        args.x[i] = eb_arg_mat(&a->x[i]);
+        args.weight[i] = eb_arg_vec(&a->conv_weight[i]);
     }
     struct vk_launch l = {
         .kernel = VK_kda_step,

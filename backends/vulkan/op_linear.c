@@ -27,12 +27,12 @@ static uint32_t n_inputs(const ebro_weight *w) {
 
 /* Bytes of n weights in a row. */
 static uint64_t weight_bytes(int32_t dtype, uint64_t n) {
-    return dtype == EBRO_MXFP4 ? n / 2 : n * vk_dtype_size(dtype);
+    return dtype == EBRO_MXFP4 ? n / 2 : n * eb_dtype_bytes(dtype);
 }
 
 /* Whether all rows of x and of the item's weights start at multiples of 16 bytes. */
 static bool is_aligned(const ebro_linear_args *a, const ebro_linear_item *it) {
-    uint64_t bits = vk_at(a->x.mem, a->x.offset) | vk_at(it->w.mem, it->w.offset);
+    uint64_t bits = eb_arg_at(a->x.mem, a->x.offset) | eb_arg_at(it->w.mem, it->w.offset);
     bits |= a->x.stride * 4 | weight_bytes(it->w.dtype, it->w.stride);
     if (a->n_batch > 1) bits |= a->x_batch_elements * 4 | it->w_batch_bytes;
     return bits % 16 == 0;
@@ -84,7 +84,7 @@ static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, stru
     uint32_t outs = rows == 1 && c.dtype != EBRO_MXFP4 ? 2 : 4;
     uint32_t threads = vk_threads(dev, VK_ROW_THREADS);
     if (c.transposed) {
-        uint32_t unit = (uint32_t)(16 / vk_dtype_size(c.dtype));
+        uint32_t unit = (uint32_t)(16 / eb_dtype_bytes(c.dtype));
         return (struct plan){.one = VK_linear_row_t_one,
                              .several = VK_linear_row_t,
                              .threads = threads,
@@ -115,8 +115,8 @@ static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struc
 static uint64_t add_item(struct vk_launch *l, struct eb_linear_item_arg *arg,
                          const ebro_linear_args *a, const ebro_linear_item *it, uint32_t outs) {
     uint64_t blocks = vk_div_up(n_outputs(&it->w), outs), others = a->n_batch - 1;
-    *arg = (struct eb_linear_item_arg){.w = vk_weight(&it->w),
-                                       .out_at = vk_at(it->out.mem, it->out.offset),
+    *arg = (struct eb_linear_item_arg){.w = eb_arg_weight(&it->w),
+                                       .out_at = eb_arg_at(it->out.mem, it->out.offset),
                                        .w_batch = it->w_batch_bytes,
                                        .out_batch = it->out_batch_elements * 4,
                                        .out_stride = (uint32_t)it->out.stride,
@@ -141,7 +141,7 @@ static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct cl
                             ebro_error *err) {
     const ebro_dev *dev = vk_stream_device(s);
     struct plan p = plan_of(dev, a, c);
-    struct eb_linear_args args = {.x_at = vk_at(a->x.mem, a->x.offset),
+    struct eb_linear_args args = {.x_at = eb_arg_at(a->x.mem, a->x.offset),
                                   .x_batch = a->x_batch_elements * 4,
                                   .x_stride = (uint32_t)a->x.stride,
                                   .n_rows = a->n_rows,

@@ -19,10 +19,10 @@ static struct eb_mla_turn turn_of(const ebro_mla_append_args *a, uint32_t pair) 
 /* Pairs [first, first + n). */
 static int32_t rotate(ebro_stream *s, const ebro_mla_append_args *a, uint32_t first, uint32_t n,
                       ebro_error *err) {
-    struct eb_mla_rotate_args args = {.pages = vk_pages(&a->pages),
-                                      .kv = vk_mat(&a->kv),
-                                      .q = vk_mat(&a->q),
-                                      .row_offsets = vk_span(a->rows.row_offsets),
+    struct eb_mla_rotate_args args = {.pages = eb_arg_pages(&a->pages),
+                                      .kv = eb_arg_mat(&a->kv),
+                                      .q = eb_arg_mat(&a->q),
+                                      .row_offsets = eb_arg_span(a->rows.row_offsets),
                                       .n_seqs = a->rows.n_seqs,
                                       .n_heads = a->n_heads,
                                       .q_head_stride = a->q_head_stride,
@@ -46,10 +46,10 @@ static int32_t rotate(ebro_stream *s, const ebro_mla_append_args *a, uint32_t fi
 
 int32_t vk_mla_append(ebro_stream *s, const ebro_mla_append_args *a, ebro_error *err) {
     uint64_t cols = (uint64_t)a->kv_lora + a->rope_dim;
-    const struct eb_mla_append_args args = {.pages = vk_pages(&a->pages),
-                                            .kv = vk_mat(&a->kv),
-                                            .norm_weight = vk_vec(&a->norm_weight),
-                                            .row_offsets = vk_span(a->rows.row_offsets),
+    const struct eb_mla_append_args args = {.pages = eb_arg_pages(&a->pages),
+                                            .kv = eb_arg_mat(&a->kv),
+                                            .norm_weight = eb_arg_vec(&a->norm_weight),
+                                            .row_offsets = eb_arg_span(a->rows.row_offsets),
                                             .n_seqs = a->rows.n_seqs,
                                             .kv_lora = a->kv_lora,
                                             .rope_dim = a->rope_dim,
@@ -164,10 +164,10 @@ static uint32_t rows_at_once(const ebro_mla_decode_args *a, const struct plan *p
 
 static int32_t splits(ebro_stream *s, const ebro_mla_decode_args *a, const struct plan *p,
                       eb_addr parts, uint32_t first_row, uint32_t n_rows, ebro_error *err) {
-    const struct eb_mla_decode_args args = {.pages = vk_pages(&a->pages),
-                                            .q = vk_mat(&a->q),
+    const struct eb_mla_decode_args args = {.pages = eb_arg_pages(&a->pages),
+                                            .q = eb_arg_mat(&a->q),
                                             .parts = parts,
-                                            .row_offsets = vk_span(a->rows.row_offsets),
+                                            .row_offsets = eb_arg_span(a->rows.row_offsets),
                                             .n_seqs = a->rows.n_seqs,
                                             .first_row = first_row,
                                             .n_heads = a->n_heads,
@@ -195,11 +195,11 @@ static int32_t splits(ebro_stream *s, const ebro_mla_decode_args *a, const struc
 
 static int32_t merge(ebro_stream *s, const ebro_mla_decode_args *a, const struct plan *p,
                      eb_addr parts, uint32_t first_row, uint32_t n_rows, ebro_error *err) {
-    const struct eb_mla_merge_args args = {.dst = vk_mat(&a->out),
-                                           .lse = vk_mat(&a->lse),
+    const struct eb_mla_merge_args args = {.dst = eb_arg_mat(&a->out),
+                                           .lse = eb_arg_mat(&a->lse),
                                            .parts = parts,
-                                           .row_offsets = vk_span(a->rows.row_offsets),
-                                           .context = vk_span(a->pages.context),
+                                           .row_offsets = eb_arg_span(a->rows.row_offsets),
+                                           .context = eb_arg_span(a->pages.context),
                                            .n_seqs = a->rows.n_seqs,
                                            .first_row = first_row,
                                            .n_heads = a->n_heads,
@@ -224,7 +224,7 @@ static int32_t merge(ebro_stream *s, const ebro_mla_decode_args *a, const struct
 int32_t vk_mla_decode(ebro_stream *s, const ebro_mla_decode_args *a, ebro_error *err) {
     const struct plan p = plan_of(vk_stream_device(s), a);
     uint32_t at_once = rows_at_once(a, &p);
-    eb_addr parts = (vk_span(a->scratch) + 15) / 16 * 16;
+    eb_addr parts = (eb_arg_span(a->scratch) + 15) / 16 * 16;
     int32_t st = EBRO_OK;
     for (uint32_t row = 0; st == EBRO_OK && row < a->rows.n_rows; row += at_once) {
         uint32_t rest = a->rows.n_rows - row, n = rest < at_once ? rest : at_once;

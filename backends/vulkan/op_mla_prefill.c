@@ -38,7 +38,7 @@ static uint64_t whole_tiles(uint64_t tokens) {
 static bool on_matrix_units(const ebro_dev *dev, const ebro_mla_prefill_args *a) {
     return vk_matrix_fits(dev, VK_mla_attend_matrix, EB_MLA_MATRIX_THREADS, MATRIX_SHARED_BYTES) &&
            a->nope_dim == EB_MLA_MATRIX_NOPE && a->rope_dim == EB_MLA_MATRIX_ROPE &&
-           a->v_dim == EB_MLA_MATRIX_V_DIM && vk_mat_wide(&a->q) && vk_mat_wide(&a->out);
+           a->v_dim == EB_MLA_MATRIX_V_DIM && eb_mat_is_wide(&a->q) && eb_mat_is_wide(&a->out);
 }
 
 static struct plan plan_of(const ebro_mla_prefill_args *a) {
@@ -82,7 +82,7 @@ struct places {
 
 static struct places places_of(const ebro_mla_prefill_args *a, const struct plan *p) {
     uint64_t tokens = (uint64_t)p->n_seqs * p->n_tokens;
-    struct places at = {.keys = (vk_span(a->scratch) + 15) / 16 * 16};
+    struct places at = {.keys = (eb_arg_span(a->scratch) + 15) / 16 * 16};
     at.values = at.keys + tokens * p->key_bytes;
     at.ropes = at.values + tokens * p->value_bytes;
     at.runs = at.ropes + tokens * p->rope_bytes;
@@ -107,12 +107,12 @@ static bool expands_on_matrix(const ebro_dev *dev, const ebro_mla_prefill_args *
 static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const struct plan *p,
                       const struct part *part, ebro_error *err) {
     const struct places at = places_of(a, p);
-    const struct eb_mla_expand_args args = {.pages = vk_pages(&a->pages),
-                                            .kv_b = vk_weight(&a->kv_b),
+    const struct eb_mla_expand_args args = {.pages = eb_arg_pages(&a->pages),
+                                            .kv_b = eb_arg_weight(&a->kv_b),
                                             .keys = at.keys,
                                             .values = at.values,
                                             .ropes = at.ropes,
-                                            .row_offsets = vk_span(a->rows.row_offsets),
+                                            .row_offsets = eb_arg_span(a->rows.row_offsets),
                                             .first_seq = part->first_seq,
                                             .n_heads = a->n_heads,
                                             .nope_dim = a->nope_dim,
@@ -141,7 +141,7 @@ static int32_t expand(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
     vk_reads_rows(&l, &a->rows);
     vk_reads_weight(&l, &a->kv_b);
     vk_uses_pages(&l, &a->pages, a->rows.n_seqs, false);
-    vk_writes_span(&l, a->scratch, at.runs - vk_span(a->scratch));
+    vk_writes_span(&l, a->scratch, at.runs - eb_arg_span(a->scratch));
     return vk_launch(s, &l, err);
 }
 
@@ -149,15 +149,15 @@ static int32_t attend(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
                       const struct part *part, ebro_error *err) {
     const struct places at = places_of(a, p);
     const struct eb_mla_attend_args args = {
-        .q = vk_mat(&a->q),
-        .dst = vk_mat(&a->out),
-        .lse = vk_mat(&a->lse),
+        .q = eb_arg_mat(&a->q),
+        .dst = eb_arg_mat(&a->out),
+        .lse = eb_arg_mat(&a->lse),
         .keys = at.keys,
         .values = at.values,
         .ropes = at.ropes,
         .runs = at.runs,
-        .row_offsets = vk_span(a->rows.row_offsets),
-        .context = vk_span(a->pages.context),
+        .row_offsets = eb_arg_span(a->rows.row_offsets),
+        .context = eb_arg_span(a->pages.context),
         .first_seq = part->first_seq,
         .n_heads = a->n_heads,
         .nope_dim = a->nope_dim,
@@ -184,7 +184,7 @@ static int32_t attend(ebro_stream *s, const ebro_mla_prefill_args *a, const stru
     vk_reads_rows(&l, &a->rows);
     vk_reads_span(&l, a->pages.context, (uint64_t)a->rows.n_seqs * sizeof(int32_t));
     vk_reads_mat(&l, &a->q, a->rows.n_rows, q_cols);
-    vk_writes_span(&l, a->scratch, at.runs - vk_span(a->scratch) + p->run_bytes);
+    vk_writes_span(&l, a->scratch, at.runs - eb_arg_span(a->scratch) + p->run_bytes);
     vk_writes_mat(&l, &a->out, a->rows.n_rows, (uint64_t)a->n_heads * a->v_dim);
     vk_writes_mat(&l, &a->lse, a->rows.n_rows, a->n_heads);
     return vk_launch(s, &l, err);

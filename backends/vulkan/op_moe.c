@@ -40,7 +40,7 @@ uint64_t vk_scratch_moe_experts(const ebro_dev *dev, const ebro_moe_experts_args
 }
 
 static uint64_t weight_bytes(int32_t dtype, uint64_t n) {
-    return dtype == EBRO_MXFP4 ? n / 2 : n * vk_dtype_size(dtype);
+    return dtype == EBRO_MXFP4 ? n / 2 : n * eb_dtype_bytes(dtype);
 }
 
 /* One of the two rounds of products. */
@@ -71,8 +71,8 @@ static ebro_span scratch_at(const struct call *c, uint64_t offset) {
 static int32_t launch_plan(const struct call *c, ebro_error *err) {
     const ebro_moe_experts_args *a = c->a;
     uint64_t n = most_blocks(a, c->at.pairs, c->block);
-    const struct eb_moe_plan_args args = {.offsets = vk_span(a->offsets),
-                                          .plan = vk_span(scratch_at(c, c->at.plan)),
+    const struct eb_moe_plan_args args = {.offsets = eb_arg_span(a->offsets),
+                                          .plan = eb_arg_span(scratch_at(c, c->at.plan)),
                                           .n_experts = a->n_experts,
                                           .n_blocks = (uint32_t)n,
                                           .rows = c->block};
@@ -126,13 +126,13 @@ static int32_t launch_round(const struct call *c, const struct round *r, ebro_er
     uint64_t table = (uint64_t)a->n_experts * 8, units;
     ebro_span tables = {a->tables.mem, a->tables.offset + r->first_part * table};
     ebro_span scales = {a->scale_tables.mem, a->scale_tables.offset + r->first_part * table};
-    struct eb_moe_args args = {.x_at = vk_at(r->x.mem, r->x.offset),
-                               .dst = vk_span(scratch_at(c, r->dst)),
-                               .tables = vk_span(tables),
-                               .scale_tables = vk_span(scales),
-                               .offsets = vk_span(a->offsets),
-                               .pairs = vk_span(a->pairs),
-                               .plan = vk_span(scratch_at(c, c->at.plan)),
+    struct eb_moe_args args = {.x_at = eb_arg_at(r->x.mem, r->x.offset),
+                               .dst = eb_arg_span(scratch_at(c, r->dst)),
+                               .tables = eb_arg_span(tables),
+                               .scale_tables = eb_arg_span(scales),
+                               .offsets = eb_arg_span(a->offsets),
+                               .pairs = eb_arg_span(a->pairs),
+                               .plan = eb_arg_span(scratch_at(c, c->at.plan)),
                                .x_stride = (uint32_t)r->x.stride,
                                .row_pairs = r->row_pairs,
                                .n_in = r->n_in,
@@ -158,9 +158,9 @@ static int32_t launch_round(const struct call *c, const struct round *r, ebro_er
 static int32_t launch_sum(const struct call *c, ebro_error *err) {
     const ebro_moe_experts_args *a = c->a;
     uint32_t threads = vk_threads(vk_stream_device(c->s), 128);
-    const struct eb_moe_sum_args args = {.weights = vk_mat(&a->weights),
-                                         .dst = vk_mat(&a->out),
-                                         .y = vk_span(scratch_at(c, c->at.y)),
+    const struct eb_moe_sum_args args = {.weights = eb_arg_mat(&a->weights),
+                                         .dst = eb_arg_mat(&a->out),
+                                         .y = eb_arg_span(scratch_at(c, c->at.y)),
                                          .n_cols = a->in_dim,
                                          .n_chunks = (uint32_t)vk_div_up(a->in_dim, threads),
                                          .top_k = a->top_k};

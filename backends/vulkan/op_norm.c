@@ -3,10 +3,10 @@
 #include "shaders/common/args_norm.h"
 
 int32_t vk_rms_norm(ebro_stream *s, const ebro_rms_norm_args *a, ebro_error *err) {
-    const struct eb_norm_args args = {.x = vk_mat(&a->x),
-                                      .gate = vk_mat(&a->gate),
-                                      .dst = vk_mat(&a->out),
-                                      .weight = vk_vec(&a->weight),
+    const struct eb_norm_args args = {.x = eb_arg_mat(&a->x),
+                                      .gate = eb_arg_mat(&a->gate),
+                                      .dst = eb_arg_mat(&a->out),
+                                      .weight = eb_arg_vec(&a->weight),
                                       .n_rows = a->n_rows,
                                       .n_cols = a->n_cols,
                                       .eps = a->eps};

@@ -35,12 +35,12 @@ static bool is_short(const ebro_moe_route_args *a) {
 
 static int32_t select_experts(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
     uint64_t n_pairs = (uint64_t)a->n_rows * a->top_k;
-    const struct eb_route_args args = {.logits = vk_span(a->scratch),
-                                       .bias = vk_vec(&a->bias),
-                                       .ids = vk_mat(&a->ids),
-                                       .weights = vk_mat(&a->weights),
-                                       .offsets = is_short(a) ? vk_span(a->offsets) : 0,
-                                       .pairs = is_short(a) ? vk_span(a->pairs) : 0,
+    const struct eb_route_args args = {.logits = eb_arg_span(a->scratch),
+                                       .bias = eb_arg_vec(&a->bias),
+                                       .ids = eb_arg_mat(&a->ids),
+                                       .weights = eb_arg_mat(&a->weights),
+                                       .offsets = is_short(a) ? eb_arg_span(a->offsets) : 0,
+                                       .pairs = is_short(a) ? eb_arg_span(a->pairs) : 0,
                                        .n_experts = a->n_experts,
                                        .top_k = a->top_k,
                                        .scaling = a->scaling,
@@ -72,9 +72,9 @@ static int32_t select_experts(ebro_stream *s, const ebro_moe_route_args *a, ebro
 
 static int32_t group_pairs(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
     uint64_t n_pairs = (uint64_t)a->n_rows * a->top_k;
-    const struct eb_route_group_args args = {.ids = vk_mat(&a->ids),
-                                             .offsets = vk_span(a->offsets),
-                                             .pairs = vk_span(a->pairs),
+    const struct eb_route_group_args args = {.ids = eb_arg_mat(&a->ids),
+                                             .offsets = eb_arg_span(a->offsets),
+                                             .pairs = eb_arg_span(a->pairs),
                                              .n_rows = a->n_rows,
                                              .n_experts = a->n_experts,
                                              .top_k = a->top_k};

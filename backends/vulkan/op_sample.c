@@ -54,23 +54,24 @@ static struct vk_launch launch(const ebro_sample_args *a, enum vk_kernel kernel,
 int32_t vk_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
     const ebro_dev *dev = vk_stream_device(s);
     const struct layout lay = layout_of(a);
-    const eb_addr scratch = vk_span(a->scratch);
+    const eb_addr scratch = eb_arg_span(a->scratch);
     bool adjusts = a->n_adjusts > 0;
-    const struct eb_sample_args args = {.logits = vk_mat(&a->logits),
-                                        .params = vk_span(a->params),
-                                        .ids = vk_span(a->ids),
-                                        .adjusts = adjusts ? vk_span(a->adjusts) : 0,
-                                        .adjust_offsets = adjusts ? vk_span(a->adjust_offsets) : 0,
-                                        .changed = adjusts ? scratch + lay.changed : 0,
-                                        .parts = scratch + lay.parts,
-                                        .masses = scratch + lay.masses,
-                                        .bins = scratch + lay.bins,
-                                        .vocab = a->vocab,
-                                        .n_parts = lay.n_parts,
-                                        .part_size = lay.part_size,
-                                        .changed_stride = lay.changed_stride,
-                                        .wide = vk_mat_wide(&a->logits),
-                                        .one_high = a->vocab < 1u << 24 ? 256.0f : 1.0f};
+    const struct eb_sample_args args = {
+        .logits = eb_arg_mat(&a->logits),
+        .params = eb_arg_span(a->params),
+        .ids = eb_arg_span(a->ids),
+        .adjusts = adjusts ? eb_arg_span(a->adjusts) : 0,
+        .adjust_offsets = adjusts ? eb_arg_span(a->adjust_offsets) : 0,
+        .changed = adjusts ? scratch + lay.changed : 0,
+        .parts = scratch + lay.parts,
+        .masses = scratch + lay.masses,
+        .bins = scratch + lay.bins,
+        .vocab = a->vocab,
+        .n_parts = lay.n_parts,
+        .part_size = lay.part_size,
+        .changed_stride = lay.changed_stride,
+        .wide = eb_mat_is_wide(&a->logits),
+        .one_high = a->vocab < 1u << 24 ? 256.0f : 1.0f};
 
     struct vk_launch l = launch(a, VK_sample_parts, &args);
     l.threads = threads_for(dev, a->vocab, 4, 256);

@@ -11,7 +11,7 @@
  *   statistics.c  what the driver's compiler says of them
  *   hazard.c   which launches must wait for which
  *   pace.c     how long work takes
- *   launch.c   what ops call: arguments, accesses, launches
+ *   launch.c   what ops call: accesses, launches
  *   stream.c   recording, submitting, waiting
  *   graph.c    what is recorded once and launched often
  *   copy.c     copies, and the staging behind them
@@ -31,9 +31,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "backends/arguments.h"
 #include "backends/vulkan/api.h"
 #include "ebro/backend.h"
-#include "shaders/common/args.h"
 
 enum {
     /* Push constants that every device has, less the words that every kernel gets. */
@@ -206,22 +206,6 @@ void vk_reads_rows(struct vk_launch *l, const ebro_rows *rows);
 void vk_uses_states(struct vk_launch *l, const ebro_state_io *io, uint32_t n_seqs);
 /* The lists of pages; sets reads_any, and writes_any where `writes`. */
 void vk_uses_pages(struct vk_launch *l, const ebro_pages *p, uint32_t n_seqs, bool writes);
-
-/* Arguments in the form that kernels take. An absent one has the address 0. */
-eb_addr vk_at(const ebro_mem *mem, uint64_t offset);
-eb_addr vk_span(ebro_span span);
-struct eb_mat_arg vk_mat(const ebro_mat *m);
-struct eb_vec_arg vk_vec(const ebro_vec *v);
-struct eb_weight_arg vk_weight(const ebro_weight *w);
-struct eb_rows_arg vk_rows(const ebro_rows *rows);
-struct eb_state_arg vk_states(const ebro_state_io *io);
-struct eb_pages_arg vk_pages(const ebro_pages *p);
-
-/* True where every row starts at a multiple of four elements. */
-bool vk_mat_wide(const ebro_mat *m);
-
-/* Bytes of an element of F32, F16, BF16, I32; 0 for the rest. */
-uint64_t vk_dtype_size(int32_t dtype);
 
 static inline uint64_t vk_div_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
