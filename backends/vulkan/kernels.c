@@ -25,7 +25,7 @@ static const struct vk_variant rows[] = {
 
 /* ---- argument structs ------------------------------------------------------------------- */
 
-#include "backends/vulkan/kernel_args.h"
+#include "backends/kernel_args.h"
 
 #define PUSH false
 #define FAR true

@@ -1,6 +1,6 @@
 /* kernel_args.h: the argument structs of all kernels. */
-#ifndef EB_VULKAN_KERNEL_ARGS_H
-#define EB_VULKAN_KERNEL_ARGS_H
+#ifndef EB_BACKENDS_KERNEL_ARGS_H
+#define EB_BACKENDS_KERNEL_ARGS_H
 
 #include "shaders/common/args_act.h"
 #include "shaders/common/args_copy.h"
