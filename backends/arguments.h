@@ -92,4 +92,23 @@ static inline bool eb_mat_is_wide(const ebro_mat *m) {
     return size > 0 && (eb_arg_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
 }
 
+/* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements,
+ * and a group of `threads`, a power of two, takes threads / lanes chunks. lanes is a power of two.
+ */
+struct eb_split {
+    uint32_t threads, lanes, n_chunks;
+    uint64_t groups;
+};
+
+static inline struct eb_split eb_split_rows(uint32_t threads, uint64_t n_rows,
+                                            uint64_t row_elements, uint32_t lane_elements) {
+    struct eb_split split = {.threads = threads, .lanes = 1};
+    while (split.lanes < threads && (uint64_t)split.lanes * lane_elements < row_elements)
+        split.lanes *= 2;
+    uint64_t chunk = (uint64_t)split.lanes * lane_elements, per_group = threads / split.lanes;
+    split.n_chunks = (uint32_t)((row_elements + chunk - 1) / chunk);
+    split.groups = (n_rows * split.n_chunks + per_group - 1) / per_group;
+    return split;
+}
+
 #endif

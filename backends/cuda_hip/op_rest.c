@@ -14,15 +14,6 @@
         return 0;                                                                   \
     }
 
-REST(embed)
-REST(act_mul)
-REST(attn_res_mix)
-REST(state_copy)
-REST(rows_copy)
-REST(sample)
-REST_SCRATCH(sample)
-REST(moe_route)
-REST_SCRATCH(moe_route)
 REST(linear)
 REST_SCRATCH(linear)
 REST(moe_experts)

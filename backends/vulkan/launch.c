@@ -16,17 +16,6 @@ uint32_t vk_threads(const ebro_dev *dev, uint32_t want) {
     return n;
 }
 
-struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row_elements,
-                              uint32_t lane_elements) {
-    struct vk_split split = {.threads = vk_threads(dev, 256), .lanes = 1};
-    while (split.lanes < split.threads && (uint64_t)split.lanes * lane_elements < row_elements) {
-        split.lanes *= 2;
-    }
-    split.n_chunks = (uint32_t)vk_div_up(row_elements, (uint64_t)split.lanes * lane_elements);
-    split.groups = vk_div_up(n_rows * split.n_chunks, split.threads / split.lanes);
-    return split;
-}
-
 /* ---- accesses --------------------------------------------------------------------------- */
 
 struct vk_access vk_access_of(const ebro_mem *mem, uint64_t offset, uint64_t bytes, bool writes) {

@@ -3,7 +3,8 @@
 #include "shaders/common/args_act.h"
 
 int32_t vk_act_mul(ebro_stream *s, const ebro_act_mul_args *a, ebro_error *err) {
-    struct vk_split split = vk_split_rows(vk_stream_device(s), a->n_rows, a->n_cols, 4);
+    struct eb_split split =
+        eb_split_rows(vk_threads(vk_stream_device(s), 256), a->n_rows, a->n_cols, 4);
     uint32_t gate_cols = a->n_cols / a->gate_group;
     const struct eb_act_args args = {
         .gate = eb_arg_mat(&a->gate),

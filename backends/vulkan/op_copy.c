@@ -11,8 +11,8 @@ static const uint64_t piece_bytes = (uint64_t)1 << 30;
 static int32_t copy(ebro_stream *s, struct vk_launch *l, struct eb_copy_args *args,
                     ebro_error *err) {
     /* A row may start anywhere in a unit of 16. */
-    struct vk_split split = vk_split_rows(vk_stream_device(s), args->n_rows, args->row_bytes + 15,
-                                          EB_COPY_THREAD_BYTES);
+    struct eb_split split = eb_split_rows(vk_threads(vk_stream_device(s), 256), args->n_rows,
+                                          args->row_bytes + 15, EB_COPY_THREAD_BYTES);
     args->lanes = split.lanes;
     args->n_chunks = split.n_chunks;
     l->kernel = VK_copy;

@@ -3,7 +3,8 @@
 #include "shaders/common/args_token.h"
 
 int32_t vk_embed(ebro_stream *s, const ebro_embed_args *a, ebro_error *err) {
-    struct vk_split split = vk_split_rows(vk_stream_device(s), a->n_rows, a->table.cols, 4);
+    struct eb_split split =
+        eb_split_rows(vk_threads(vk_stream_device(s), 256), a->n_rows, a->table.cols, 4);
     const ebro_mat table = {a->table.mem, a->table.offset, a->table.stride, a->table.dtype};
     const struct eb_embed_args args = {.ids = eb_arg_span(a->ids),
                                        .table = eb_arg_weight(&a->table),

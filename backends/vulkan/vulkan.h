@@ -175,15 +175,6 @@ struct vk_launch {
 /* At most `want` threads, a power of two, at most what the device takes in a workgroup. */
 uint32_t vk_threads(const ebro_dev *dev, uint32_t want);
 
-/* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements,
- * and a workgroup takes threads / lanes chunks. lanes is a power of two. */
-struct vk_split {
-    uint32_t threads, lanes, n_chunks;
-    uint64_t groups;
-};
-struct vk_split vk_split_rows(const ebro_dev *dev, uint64_t n_rows, uint64_t row_elements,
-                              uint32_t lane_elements);
-
 /* Records the launch, after a barrier where one is needed: in several pieces, some of the groups
  * each, where all at once would take too long. */
 int32_t vk_launch(ebro_stream *s, const struct vk_launch *l, ebro_error *err);

@@ -1,4 +1,5 @@
-/* memory.cuh: what lies behind the addresses of argument structs, in the types that it has there. */
+/* memory.cuh: what lies behind the addresses of argument structs, in the types that it has there.
+ */
 #ifndef EB_MEMORY_CUH
 #define EB_MEMORY_CUH
 
@@ -8,7 +9,10 @@
 /* ebro_dtype, as ebro.h numbers them. */
 enum { EB_F32 = 0, EB_F16 = 1, EB_BF16 = 2, EB_MXFP4 = 3 };
 
-template <class T> EB_DEVICE T *at(eb_addr address) { return (T *)address; }
+template <class T>
+EB_DEVICE T *at(eb_addr address) {
+    return (T *)address;
+}
 
 /* 16 bytes that are moved at once. */
 struct alignas(16) eb_vec4 {
@@ -17,8 +21,13 @@ struct alignas(16) eb_vec4 {
 struct alignas(16) eb_words4 {
     unsigned w[4];
 };
+struct alignas(8) eb_halves4 {
+    unsigned short h[4];
+};
 
-EB_DEVICE float from_bf16(unsigned short h) { return float_of((unsigned)h << 16); }
+EB_DEVICE float from_bf16(unsigned short h) {
+    return float_of((unsigned)h << 16);
+}
 
 /* Rounds to nearest, ties to even; NaN stays one. */
 EB_DEVICE unsigned short to_bf16(float f) {
@@ -69,6 +78,41 @@ EB_DEVICE float *row_of(const eb_mat_arg &m, unsigned long long r) {
     return at<float>(m.at) + r * m.stride;
 }
 
-EB_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/* Elements i .. i + 3 of a row of n, zeros behind its end. i is a multiple of 4; wide: the row
+ * starts at a multiple of four elements. */
+EB_DEVICE eb_vec4 load4(eb_addr address, unsigned i, unsigned n, unsigned dtype, bool wide) {
+    eb_vec4 v = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    if (wide && i + 4 <= n) {
+        if (dtype == EB_F32) return at<const eb_vec4>(address)[i / 4];
+        eb_halves4 h = at<const eb_halves4>(address)[i / 4];
+        for (int j = 0; j < 4; j++)
+            v.v[j] = dtype == EB_BF16 ? from_bf16(h.h[j]) : from_f16(h.h[j]);
+        return v;
+    }
+    for (unsigned j = 0; j < 4; j++)
+        if (i + j < n) v.v[j] = load(address, i + j, dtype);
+    return v;
+}
+
+/* The same to an f32 row. */
+EB_DEVICE void store4(float *row, unsigned i, unsigned n, eb_vec4 v, bool wide) {
+    if (wide && i + 4 <= n) {
+        ((eb_vec4 *)row)[i / 4] = v;
+        return;
+    }
+    for (unsigned j = 0; j < 4; j++)
+        if (i + j < n) row[i + j] = v.v[j];
+}
+
+/* What this thread works on where rows are split by eb_split_rows for four elements a lane: columns
+ * [col, col + 4) of a row. False: nothing. */
+EB_DEVICE bool row_place(unsigned lanes, unsigned n_chunks, unsigned n_rows, unsigned n_cols,
+                         unsigned &row, unsigned &col) {
+    unsigned long long item =
+        (unsigned long long)block_id() * (n_threads() / lanes) + thread_id() / lanes;
+    row = (unsigned)(item / n_chunks);
+    col = ((unsigned)(item % n_chunks) * lanes + (thread_id() & (lanes - 1))) * 4;
+    return item / n_chunks < n_rows && col < n_cols;
+}
 
 #endif

@@ -1,7 +1,8 @@
-/* norm.cu: rms_norm: out = x / sqrt(mean(x^2) + eps) * weight * sigmoid(gate). A block takes a row, or
- * each of its waves one. The row is divided by its largest magnitude before it is squared: the square
- * of a large f32 is not an f32. out may be x: a thread reads what it writes. */
+/* norm.cu: rms_norm: out = x / sqrt(mean(x^2) + eps) * weight * sigmoid(gate). A block takes a row,
+ * or each of its waves one. The row is divided by its largest magnitude before it is squared: the
+ * square of a large f32 is not an f32. out may be x: a thread reads what it writes. */
 #include "common/args_norm.h"
+#include "math.cuh"
 #include "memory.cuh"
 #include "shapes.h"
 

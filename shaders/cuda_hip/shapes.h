@@ -7,4 +7,19 @@
 #define EB_NORM_THREADS 256
 #define EB_NORM_WAVE_COLS 512
 
+/* row, copy: threads. */
+#define EB_ROW_THREADS 256
+
+/* res: threads at most, each with four columns at a time. */
+#define EB_RES_THREADS 512
+
+/* route_select: threads at most, and the keys that each can hold; route_group: threads. */
+#define EB_ROUTE_THREADS 256
+#define EB_ROUTE_HELD 8
+#define EB_ROUTE_GROUP_THREADS 128
+
+/* sample_parts and sample_weigh: threads; sample_pick: threads. */
+#define EB_SAMPLE_THREADS 256
+#define EB_SAMPLE_PICK_THREADS 1024
+
 #endif

@@ -1,7 +1,7 @@
 /* rows.glsl: elementwise work over the rows of a matrix, four columns at a time.
  *
  * A row is cut into n_chunks of 4 * lanes columns; `lanes` neighbouring threads work on one, and a
- * workgroup on THREADS / lanes (vk_split_rows). */
+ * workgroup on THREADS / lanes (eb_split_rows). */
 
 /* What this thread works on: columns [col, col + 4) of a row. False: nothing. */
 bool row_place(uint lanes, uint n_chunks, uint n_rows, uint n_cols, out uint row, out uint col) {

@@ -1,13 +1,14 @@
 /* driver.cc: the driver that backends/cuda_hip loads, on a processor: one device whose kernels are
- * those of shaders/cuda_hip, run by the emulation (simt.h). It takes the place of libcuda.so.1, or with
- * EBRO_HIP of libamdhip64.so, in a folder where nothing else finds it. Images are not looked into.
+ * those of shaders/cuda_hip, run by the emulation (simt.h). It takes the place of libcuda.so.1, or
+ * with EBRO_HIP of libamdhip64.so, in a folder where nothing else finds it. Images are not looked
+ * into.
  *
- * What a stream is given runs when somebody waits for it, not before, as it may on a GPU. New memory
- * is filled with NaN.
+ * What a stream is given runs when somebody waits for it, not before, as it may on a GPU. New
+ * memory is filled with NaN.
  *
  * Settings, for tests: EBRO_SIMT_BYTES, the device's memory (default 4 GiB); EBRO_SIMT_GENERATION,
- * "8.0": what it pretends to be (default 9.0); EBRO_SIMT_NO_IMAGE: no image fits it; EBRO_SIMT_FAIL,
- * "N": the N-th launch breaks the device. */
+ * "8.0": what it pretends to be (default 9.0); EBRO_SIMT_NO_IMAGE: no image fits it;
+ * EBRO_SIMT_FAIL, "N": the N-th launch breaks the device. */
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -138,7 +139,7 @@ int give_back(uint64_t address) {
     return OK;
 }
 
-} // namespace
+}  // namespace
 
 #define cuda_or_hip(cuda, hip) cuda
 #ifdef EBRO_HIP
@@ -150,7 +151,9 @@ int give_back(uint64_t address) {
 
 /* ---- devices ---------------------------------------------------------------------------- */
 
-ENTRY(cuInit, hipInit)(unsigned) { return OK; }
+ENTRY(cuInit, hipInit)(unsigned) {
+    return OK;
+}
 
 ENTRY(cuDriverGetVersion, hipDriverGetVersion)(int *version) {
     const char *text = getenv("EBRO_SIMT_DRIVER");
@@ -223,9 +226,13 @@ ENTRY(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain)(void **context, int) 
     return broken;
 }
 
-ENTRY(cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease)(int) { return OK; }
+ENTRY(cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease)(int) {
+    return OK;
+}
 
-ENTRY(cuCtxSetCurrent, hipCtxSetCurrent)(void *) { return OK; }
+ENTRY(cuCtxSetCurrent, hipCtxSetCurrent)(void *) {
+    return OK;
+}
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
@@ -236,9 +243,13 @@ ENTRY(cuMemGetInfo_v2, hipMemGetInfo)(size_t *left, size_t *total) {
     return OK;
 }
 
-ENTRY(cuMemAlloc_v2, hipMalloc)(uint64_t *address, size_t bytes) { return take(address, bytes); }
+ENTRY(cuMemAlloc_v2, hipMalloc)(uint64_t *address, size_t bytes) {
+    return take(address, bytes);
+}
 
-ENTRY(cuMemFree_v2, hipFree)(uint64_t address) { return give_back(address); }
+ENTRY(cuMemFree_v2, hipFree)(uint64_t address) {
+    return give_back(address);
+}
 
 ENTRY(cuMemHostAlloc, hipHostMalloc)(void **host, size_t bytes, unsigned) {
     uint64_t address = 0;
@@ -247,7 +258,9 @@ ENTRY(cuMemHostAlloc, hipHostMalloc)(void **host, size_t bytes, unsigned) {
     return r;
 }
 
-ENTRY(cuMemFreeHost, hipHostFree)(void *host) { return give_back((uint64_t)host); }
+ENTRY(cuMemFreeHost, hipHostFree)(void *host) {
+    return give_back((uint64_t)host);
+}
 
 ENTRY(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer)
 (uint64_t *address, void *host, unsigned) {
@@ -271,7 +284,8 @@ ENTRY(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync)(void *to, uint64_t from, size_t 
     return copy(to, (const void *)from, bytes, on);
 }
 
-ENTRY(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync)(uint64_t to, uint64_t from, size_t bytes, void *on) {
+ENTRY(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync)
+(uint64_t to, uint64_t from, size_t bytes, void *on) {
     return copy((void *)to, (const void *)from, bytes, on);
 }
 
@@ -398,7 +412,9 @@ ENTRY(cuModuleLoadData, hipModuleLoadData)(void **made, const void *) {
     return getenv("EBRO_SIMT_NO_IMAGE") != nullptr ? NO_BINARY : broken;
 }
 
-ENTRY(cuModuleUnload, hipModuleUnload)(void *) { return OK; }
+ENTRY(cuModuleUnload, hipModuleUnload)(void *) {
+    return OK;
+}
 
 ENTRY(cuModuleGetFunction, hipModuleGetFunction)(void **made, void *, const char *name) {
     const simt::kernel *k = simt::find_kernel(name);
@@ -406,7 +422,9 @@ ENTRY(cuModuleGetFunction, hipModuleGetFunction)(void **made, void *, const char
     return k != nullptr ? OK : NOT_FOUND;
 }
 
-ENTRY(cuFuncSetAttribute, hipFuncSetAttribute)(void *, int, int) { return OK; }
+ENTRY(cuFuncSetAttribute, hipFuncSetAttribute)(void *, int, int) {
+    return OK;
+}
 
 ENTRY(cuLaunchKernel, hipModuleLaunchKernel)
 (void *made, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 
-/* The registers that a call must keep (System V AMD64 ABI) go to the stack that is left, and come from
- * the other; the return address is there already. */
+/* The registers that a call must keep (System V AMD64 ABI) go to the stack that is left, and come
+ * from the other; the return address is there already. */
 asm(".text\n"
     ".hidden simt_switch\n"
     ".globl simt_switch\n"
     "simt_switch:\n"
-    "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq %r15\n"
+    "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq "
+    "%r15\n"
     "    movq %rsp, (%rdi)\n"
     "    movq (%rsi), %rsp\n"
     "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"

@@ -16,6 +16,6 @@ void fiber_make(fiber *f, void *stack, size_t bytes, void (*entry)());
 /* Leaves off in `from`, goes on in `to`. */
 void fiber_switch(fiber *from, fiber *to);
 
-} // namespace simt
+}  // namespace simt
 
 #endif

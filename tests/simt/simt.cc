@@ -1,8 +1,8 @@
 /* simt.cc: runs the blocks of a launch, one after the other, thread by thread. See simt.h.
  *
- * EBRO_SIMT_ORDER: the order in which the threads of a block run between two operations that they have
- * in common: "forward" (0, 1, 2 ...), "backward", or "mixed", another one each time. A kernel that
- * lacks a barrier gives something else in one of them. */
+ * EBRO_SIMT_ORDER: the order in which the threads of a block run between two operations that they
+ * have in common: "forward" (0, 1, 2 ...), "backward", or "mixed", another one each time. A kernel
+ * that lacks a barrier gives something else in one of them. */
 #include "tests/simt/simt.h"
 
 #include <sys/mman.h>
@@ -41,8 +41,8 @@ enum state { READY, IN_WAVE, IN_BLOCK, DONE };
 struct thread {
     fiber self;
     enum state state;
-    const char *kind;  /* of the wave operation it waits in */
-    unsigned n_shown;  /* wave operations so far */
+    const char *kind; /* of the wave operation it waits in */
+    unsigned n_shown; /* wave operations so far */
 };
 
 static struct {
@@ -105,7 +105,8 @@ static void read_order() {
     if (text != nullptr && strcmp(text, "mixed") == 0) order = MIXED;
 }
 
-/* The i-th of n threads to run, n a multiple of the wave's width; `key` is odd or even at random. */
+/* The i-th of n threads to run, n a multiple of the wave's width; `key` is odd or even at random.
+ */
 static unsigned in_order(unsigned i, unsigned n, unsigned key) {
     if (order == FORWARD) return i;
     if (order == BACKWARD) return n - 1 - i;
@@ -163,7 +164,8 @@ static bool release_block(char *text, size_t bytes) {
         if (run.threads[i].state == DONE) done = &run.threads[i];
     }
     if (waiting != nullptr && done != nullptr) {
-        snprintf(text, bytes, "%s, block %u: thread %u waits in sync_block(), but thread %u has ended",
+        snprintf(text, bytes,
+                 "%s, block %u: thread %u waits in sync_block(), but thread %u has ended",
                  run.k->name, here.block, (unsigned)(waiting - run.threads),
                  (unsigned)(done - run.threads));
         return false;
@@ -184,7 +186,8 @@ static bool any_ready() {
     return false;
 }
 
-static bool run_block(unsigned block, size_t shared_bytes, unsigned *key, char *text, size_t bytes) {
+static bool run_block(unsigned block, size_t shared_bytes, unsigned *key, char *text,
+                      size_t bytes) {
     run.declared.clear();
     memset(run.dynamic_bytes, 0xff, shared_bytes);
     here.block = block;
@@ -232,4 +235,4 @@ bool launch(const kernel *k, const void *args, unsigned n_blocks, unsigned n_thr
     return true;
 }
 
-} // namespace simt
+}  // namespace simt
