@@ -65,8 +65,9 @@ std::recursive_mutex lock;
 std::map<uint64_t, size_t> allocations;
 std::vector<stream *> streams;
 size_t used_bytes;
-int broken; /* the device's last error, which stays */
-unsigned n_launches;
+unsigned n_contexts; /* holders of the one context */
+int broken;          /* its error, which stays until nobody holds it */
+unsigned n_launches; /* since EBRO_SIMT_FAIL was set */
 
 typedef std::lock_guard<std::recursive_mutex> guard;
 
@@ -108,22 +109,24 @@ int run_kernel(const simt::kernel *k, const std::string &args, unsigned blocks, 
                unsigned shared_bytes) {
     const char *fail = getenv("EBRO_SIMT_FAIL");
     char text[256] = "";
-    if (fail != nullptr && ++n_launches == strtoul(fail, nullptr, 10)) return LAUNCH_FAILED;
+    n_launches = fail != nullptr ? n_launches + 1 : 0;
+    if (fail != nullptr && n_launches == strtoul(fail, nullptr, 10)) return LAUNCH_FAILED;
     if (simt::launch(k, args.data(), blocks, threads, shared_bytes, text, sizeof text)) return OK;
     fprintf(stderr, "simt: %s\n", text);
     return LAUNCH_FAILED;
 }
 
-int take(uint64_t *address, size_t bytes) {
+int take(uint64_t *address, size_t bytes, bool of_device) {
     guard g(lock);
     if (broken != OK) return broken;
-    if (bytes > total_bytes() - used_bytes) return OUT_OF_MEMORY;
+    if (of_device && (used_bytes > total_bytes() || bytes > total_bytes() - used_bytes))
+        return OUT_OF_MEMORY;
     /* No more than was asked for, so that a sanitizer sees the end. */
     void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (p == nullptr) return OUT_OF_MEMORY;
     memset(p, 0xff, bytes);
-    allocations[(uint64_t)p] = bytes;
-    used_bytes += bytes;
+    allocations[(uint64_t)p] = of_device ? bytes : 0;
+    if (of_device) used_bytes += bytes;
     *address = (uint64_t)p;
     return OK;
 }
@@ -222,11 +225,15 @@ ENTRY(cuDeviceGetAttribute, hipDeviceGetAttribute)(int *value, int which, int) {
 
 ENTRY(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain)(void **context, int) {
     guard g(lock);
+    n_contexts++;
     *context = &allocations;
-    return broken;
+    return OK;
 }
 
 ENTRY(cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease)(int) {
+    guard g(lock);
+    if (n_contexts == 0) return INVALID;
+    if (--n_contexts == 0) broken = OK;
     return OK;
 }
 
@@ -244,7 +251,7 @@ ENTRY(cuMemGetInfo_v2, hipMemGetInfo)(size_t *left, size_t *total) {
 }
 
 ENTRY(cuMemAlloc_v2, hipMalloc)(uint64_t *address, size_t bytes) {
-    return take(address, bytes);
+    return take(address, bytes, true);
 }
 
 ENTRY(cuMemFree_v2, hipFree)(uint64_t address) {
@@ -253,7 +260,7 @@ ENTRY(cuMemFree_v2, hipFree)(uint64_t address) {
 
 ENTRY(cuMemHostAlloc, hipHostMalloc)(void **host, size_t bytes, unsigned) {
     uint64_t address = 0;
-    int r = take(&address, bytes);
+    int r = take(&address, bytes, false);
     *host = (void *)address;
     return r;
 }

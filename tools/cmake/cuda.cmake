@@ -22,7 +22,7 @@ function(ebro_cuda_images target)
     set(image ${folder}/${stem}.fatbin)
     add_custom_command(
       OUTPUT ${image}
-      COMMAND ${EBRO_NVCC} -std=c++17 -O3 -fatbin ${generations} -I${shaders} -I${shaders}/cuda_hip
+      COMMAND ${EBRO_NVCC} -std=c++17 -O3 -fatbin --compress-mode=size ${generations} -I${shaders} -I${shaders}/cuda_hip
               -Wno-deprecated-gpu-targets -MD -MF ${image}.d -o ${image} ${shaders}/cuda_hip/${stem}.cu
       DEPENDS ${shaders}/cuda_hip/${stem}.cu ${listing}
       DEPFILE ${image}.d
