@@ -17,6 +17,8 @@ case "$#:${1-}" in
 esac
 
 passed=0 failed=0 skipped=0
+# Kernels for all of NVIDIA's generations are compiled in the first build alone.
+one_generation=-DEBRO_CUDA_ARCHS=80
 failures=() minutes=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -147,7 +149,7 @@ without_vulkan() { VK_DRIVER_FILES=/nonexistent VK_ICD_FILENAMES=/nonexistent "$
 # Everything without Vulkan's drivers; then the Vulkan backend's own code, without looking for leaks.
 sanitized() {
     local asan=detect_stack_use_after_return=1
-    if build build-san sanitizers -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=address,undefined; then
+    if build build-san sanitizers -DCMAKE_C_COMPILER=gcc $one_generation -DEBRO_SANITIZE=address,undefined; then
         ASAN_OPTIONS=$asan UBSAN_OPTIONS=print_stacktrace=1 \
             without_vulkan run_tests build-san sanitizers -E '_vulkan|^vulkan/(faults|large|limits|time)$'
         ASAN_OPTIONS=$asan:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
@@ -181,7 +183,7 @@ planted() {
 }
 
 with_clang() {
-    if build build-clang clang -DCMAKE_C_COMPILER=clang; then passed=$((passed + 1)); fi
+    if build build-clang clang -DCMAKE_C_COMPILER=clang $one_generation; then passed=$((passed + 1)); fi
 }
 
 # fuzz_one NAME SECONDS: leaves $work/NAME.log and .rc. No input may crash it, leak, or take 10 s. What
@@ -296,7 +298,7 @@ threads() {
         shift
     done
     if [ $# -gt 1 ]; then pattern=$2; fi
-    if build build-tsan tsan -DCMAKE_C_COMPILER=gcc -DEBRO_SANITIZE=thread "${targets[@]}"; then
+    if build build-tsan tsan -DCMAKE_C_COMPILER=gcc $one_generation -DEBRO_SANITIZE=thread "${targets[@]}"; then
         TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" \
             without_vulkan run_tests build-tsan tsan -R "$pattern" -E '_vulkan'
     fi

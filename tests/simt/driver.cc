@@ -122,8 +122,8 @@ int take(uint64_t *address, size_t bytes, bool of_device) {
     if (of_device && (used_bytes > total_bytes() || bytes > total_bytes() - used_bytes))
         return OUT_OF_MEMORY;
     /* No more than was asked for, so that a sanitizer sees the end. */
-    void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (p == nullptr) return OUT_OF_MEMORY;
+    void *p = nullptr;
+    if (posix_memalign(&p, 256, bytes) != 0) return OUT_OF_MEMORY;
     memset(p, 0xff, bytes);
     allocations[(uint64_t)p] = of_device ? bytes : 0;
     if (of_device) used_bytes += bytes;
