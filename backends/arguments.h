@@ -92,6 +92,11 @@ static inline bool eb_mat_is_wide(const ebro_mat *m) {
     return size > 0 && (eb_arg_at(m->mem, m->offset) | m->stride * size) % (4 * size) == 0;
 }
 
+static inline bool eb_vec_is_wide(const ebro_vec *v) {
+    uint64_t size = eb_dtype_bytes(v->dtype);
+    return size > 0 && eb_arg_at(v->mem, v->offset) % (4 * size) == 0;
+}
+
 /* How elementwise work over rows is laid out: a row is cut into n_chunks of lanes * lane_elements,
  * and a group of `threads`, a power of two, takes threads / lanes chunks. lanes is a power of two.
  */

@@ -257,9 +257,7 @@ static void close_tag(ebro_reply *r, struct eb_span tag) {
         enter(r, BETWEEN);
     else if ((is(tag, "argument") && place == ARGUMENT) || (is(tag, "json") && place == JSON))
         close_argument(r);
-    else if (is(tag, "message"))
-        open_channel(r, BETWEEN);
-    else if (r->in_call && (is(tag, "call") || is(tag, "tools")))
+    else if (is(tag, "message") || (r->in_call && (is(tag, "call") || is(tag, "tools"))))
         open_channel(r, BETWEEN);
     else if (place == OTHER)
         enter(r, r->in_call ? CALL : BETWEEN);

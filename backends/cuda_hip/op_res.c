@@ -5,10 +5,6 @@
 
 _Static_assert(EB_MAX_SOURCES == EBRO_MAX_SOURCES, "one number of sources");
 
-static bool vec_is_wide(const ebro_vec *v) {
-    return eb_arg_at(v->mem, v->offset) % (4 * eb_dtype_bytes(v->dtype)) == 0;
-}
-
 int32_t gpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err) {
     struct eb_res_args args = {.dst = eb_arg_mat(&a->out),
                                .probs = eb_arg_mat(&a->probs),
@@ -20,7 +16,8 @@ int32_t gpu_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_e
     struct gpu_launch l = {
         .kernel = GPU_res_mix, .threads = 64, .groups = a->n_rows, .args = &args};
     while (l.threads < EB_RES_THREADS && l.threads * 4 < a->n_cols) l.threads *= 2;
-    bool wide = eb_mat_is_wide(&a->out) && vec_is_wide(&a->norm_weight) && vec_is_wide(&a->proj);
+    bool wide =
+        eb_mat_is_wide(&a->out) && eb_vec_is_wide(&a->norm_weight) && eb_vec_is_wide(&a->proj);
     for (uint32_t i = 0; i < a->n_sources; i++) {
         args.sources[i] = eb_arg_mat(&a->sources[i]);
         wide = wide && eb_mat_is_wide(&a->sources[i]);

@@ -4,10 +4,6 @@
 
 _Static_assert(EB_MAX_SOURCES == EBRO_MAX_SOURCES, "one number of sources");
 
-static bool vec_wide(const ebro_vec *v) {
-    return eb_arg_at(v->mem, v->offset) % (4 * eb_dtype_bytes(v->dtype)) == 0;
-}
-
 int32_t vk_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_error *err) {
     struct eb_res_args args = {.dst = eb_arg_mat(&a->out),
                                .probs = eb_arg_mat(&a->probs),
@@ -21,7 +17,8 @@ int32_t vk_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_er
                           .groups = a->n_rows,
                           .work = (uint64_t)a->n_rows * a->n_cols * (8 * a->n_sources + 4)};
     uint32_t most = vk_stream_device(s)->caps.bits & EBRO_CAP_SUBGROUP ? 512 : 256;
-    bool wide = eb_mat_is_wide(&a->out) && vec_wide(&a->norm_weight) && vec_wide(&a->proj);
+    bool wide =
+        eb_mat_is_wide(&a->out) && eb_vec_is_wide(&a->norm_weight) && eb_vec_is_wide(&a->proj);
     l.threads = 64;
     while (l.threads < most && l.threads * 4 < a->n_cols) l.threads *= 2;
     l.threads = vk_threads(vk_stream_device(s), l.threads);

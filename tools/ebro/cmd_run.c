@@ -161,6 +161,7 @@ static int queue_text(struct answer *a) {
     uint32_t held = 0;
     ebro_seq_tokens(s->seq, &held);
     if (a->prompt->n == 0) return queue_last(a);
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the caller of answer() frees a->tokens */
     int code = eb_tokens_of_text(s->model, a->prompt->s, a->prompt->n, want);
     if (code != EB_EXIT_OK) return code;
     /* one that has begun already has its [BOS] */

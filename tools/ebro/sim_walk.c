@@ -37,6 +37,7 @@ static int32_t wrong(const struct eb_sim_walk *w, ebro_error *err, const char *f
     char what[128];
     va_list ap;
     va_start(ap, fmt);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): started the line before */
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return eb_fail(err, EBRO_INVALID, "%s, line %llu: %s", w->trace->label,

@@ -31,13 +31,15 @@ static bool same(const struct eb_pipeline_row *a, const struct eb_pipeline_row *
 void eb_table_add(struct eb_table *t, const char *line, const char *what) {
     static const char head[] = "vulkan: pipeline ";
     struct eb_pipeline_row r = {.threads = 0};
+    char threads[10];
     if (strncmp(line, head, sizeof head - 1) != 0) return;
     if (t->n_rows == EB_MAX_PIPELINES ||
-        sscanf(line + sizeof head - 1, "%31s %23s threads=%" SCNu32 " specs=%95[^:]:", r.kernel,
-               r.variant, &r.threads, r.specs) != 4) {
+        sscanf(line + sizeof head - 1, "%31s %23s threads=%9[0-9] specs=%95[^:]:", r.kernel,
+               r.variant, threads, r.specs) != 4) {
         t->n_lost++;
         return;
     }
+    r.threads = (uint32_t)strtoul(threads, NULL, 10);
     snprintf(r.what, sizeof r.what, "%s", what);
     r.subgroup = figure(line, "Subgroup size");
     r.registers = figure(line, "VGPRs|Number of GPRs|Register Count|GRF registers");
