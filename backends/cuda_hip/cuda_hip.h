@@ -148,7 +148,6 @@ EBRO_OPS(GPU_OP)
 /* The ops that want scratch; the others want none. */
 #define GPU_SCRATCH(X)          \
     X(SAMPLE, sample)           \
-    X(LINEAR, linear)           \
     X(KDA_PREP, kda_prep)       \
     X(KDA_STEP, kda_step)       \
     X(MLA_PREFILL, mla_prefill) \

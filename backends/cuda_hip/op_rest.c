@@ -14,10 +14,6 @@
         return 0;                                                                   \
     }
 
-REST(linear)
-REST_SCRATCH(linear)
-REST(moe_experts)
-REST_SCRATCH(moe_experts)
 REST(kda_conv)
 REST(kda_prep)
 REST_SCRATCH(kda_prep)

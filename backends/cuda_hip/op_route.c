@@ -3,11 +3,6 @@
 #include "shaders/common/args_route.h"
 #include "shaders/cuda_hip/shapes.h"
 
-/* Of the logits, [n_rows][n_experts], and then what the product wants. */
-static uint64_t logits_bytes(const ebro_moe_route_args *a) {
-    return gpu_div_up((uint64_t)a->n_rows * a->n_experts * sizeof(float), 256) * 256;
-}
-
 static ebro_linear_args product(const ebro_moe_route_args *a) {
     return (ebro_linear_args){
         .size = sizeof(ebro_linear_args),
@@ -19,9 +14,10 @@ static ebro_linear_args product(const ebro_moe_route_args *a) {
             {.w = a->gate, .out = {a->scratch.mem, a->scratch.offset, a->n_experts, EBRO_F32}}}};
 }
 
+/* The logits, [n_rows][n_experts]. */
 uint64_t gpu_scratch_moe_route(const ebro_dev *dev, const ebro_moe_route_args *a) {
-    const ebro_linear_args args = product(a);
-    return logits_bytes(a) + gpu_scratch_linear(dev, &args);
+    (void)dev;
+    return (uint64_t)a->n_rows * a->n_experts * sizeof(float);
 }
 
 /* Whether the choice groups its pairs itself. */
@@ -64,8 +60,7 @@ static int32_t group_pairs(ebro_stream *s, const ebro_moe_route_args *a, ebro_er
 }
 
 int32_t gpu_moe_route(ebro_stream *s, const ebro_moe_route_args *a, ebro_error *err) {
-    ebro_linear_args args = product(a);
-    args.scratch = (ebro_span){a->scratch.mem, a->scratch.offset + logits_bytes(a)};
+    const ebro_linear_args args = product(a);
     int32_t st = gpu_linear(s, &args, err);
     if (st == EBRO_OK) st = select_experts(s, a, err);
     if (st == EBRO_OK && !is_short(a)) st = group_pairs(s, a, err);

@@ -18,6 +18,20 @@
 #define EB_ROUTE_HELD 8
 #define EB_ROUTE_GROUP_THREADS 128
 
+/* linear_row, moe_row: threads; products of a row of x that a wave computes, and of linear where it
+ * has one row and no codes of 4 bits. */
+#define EB_PRODUCT_ROW_THREADS 128
+#define EB_ROW_OUTS 4
+#define EB_ROW_OUTS_FEW 2
+/* linear_row_t: threads. */
+#define EB_LINEAR_ROW_T_THREADS 256
+/* linear_tile, moe_tile: rows. */
+#define EB_PRODUCT_TILE_ROWS 64
+
+/* moe_plan: threads; moe_sum: threads, each with a column. */
+#define EB_MOE_PLAN_THREADS 256
+#define EB_MOE_SUM_THREADS 128
+
 /* sample_parts and sample_weigh: threads; sample_pick: threads. */
 #define EB_SAMPLE_THREADS 256
 #define EB_SAMPLE_PICK_THREADS 1024
