@@ -26,5 +26,6 @@ ebro_demo_\stem\()_bytes:
     embed tokenizer_config, "tokenizer_config.json"
     embed tiktoken, "tiktoken.model"
     embed weights, "model.safetensors"
+    embed golden, "golden.bin"
 
     .section .note.GNU-stack, "", %progbits

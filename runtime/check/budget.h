@@ -170,4 +170,46 @@ static inline struct eb_budget eb_budget_choice(void) {
         "a choice is exact but within 1e-5 of an edge, where it is not judged"};
 }
 
+/* ---- whole models (modelcheck/) ---------------------------------------------------------- */
+
+/* Where the coarsest rounding on the way to the logits is. */
+enum eb_model_rounding {
+    EB_ROUNDS_F32,
+    EB_ROUNDS_F16, /* the latent cache is F16 */
+    EB_ROUNDS_BF16 /* it is BF16, or matrix units take factors as BF16 */
+};
+
+/* Logits of the demo model, relative to their norm and to the largest. In f32 they land near 1e-6,
+ * those that are kept are rounded by 3e-5 (tools/golden.py), and a wrong mask costs 5e-3, sums in
+ * f16 4e-4. With a cache in BF16 1e-4 was seen where the router's experts are given; two that are
+ * nearly even may change places where they are not. */
+static inline struct eb_budget eb_budget_logits(enum eb_model_rounding r) {
+    static const double values[] = {1e-4, 5e-3, 2e-2};
+    static const char *const reasons[] = {
+        "f32 costs about 1e-6, and what is kept of float64 is rounded by 3e-5",
+        "the cache is rounded by 2^-11, and experts that are nearly even may change places",
+        "bf16 rounds by 2^-8, and experts that are nearly even may change places"};
+    return (struct eb_budget){values[r], "of the logits", reasons[r]};
+}
+/* Two logits, each off by 2e-2 of the usual size of one, 5, may change places. */
+static inline double eb_budget_margin(void) {
+    return 2 * 2e-2 * 5;
+}
+static inline struct eb_budget eb_budget_greedy(enum eb_model_rounding r) {
+    return (struct eb_budget){0, "tokens that differ",
+                              r == EB_ROUNDS_F32
+                                  ? "the two best are 0.005 apart or more, far more than f32 is off"
+                                  : "the two best may change places within 0.2 of each other"};
+}
+static inline struct eb_budget eb_budget_answer(void) {
+    return (struct eb_budget){0, "answers that differ", "float64 answers right"};
+}
+static inline struct eb_budget eb_budget_strict_logits(void) {
+    return (struct eb_budget){0, "logits that differ",
+                              "the device claims the same bytes for any split"};
+}
+static inline struct eb_budget eb_budget_damage(void) {
+    return (struct eb_budget){0, "sequences taken", "checksums find every wrong bit"};
+}
+
 #endif

@@ -1,11 +1,13 @@
 /* planted.c: `ebro check` must find each known fault of backends/cpu/plant.h and name the operator
- * it lies in. Each is in a module of its own, with the plain rung alone, in a folder of its name.
+ * it lies in; and the demo model must go wrong by each. Each is in a module of its own, with the
+ * plain rung alone, in a folder of its name.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "check/check.h"
-#include "tests/harness/test.h"
+#include "modelcheck/modelcheck.h"
+#include "tests/harness/demo.h"
 
 struct plant {
     const char *name;
@@ -93,9 +95,65 @@ static void none_is_invented(void **state) {
     }
 }
 
+/* ---- the model -------------------------------------------------------------------------- */
+
+struct model_findings {
+    uint32_t n_failed;
+    char first[400];
+};
+
+static bool note_model(void *user, const struct eb_modelcheck_result *r) {
+    struct model_findings *f = user;
+    if (r->verdict == EB_OPCHECK_FAILED && f->n_failed++ == 0)
+        snprintf(f->first, sizeof f->first, "%s, %s: %.300s", eb_modelcheck_name(r->kind),
+                 r->prompt, r->text);
+    return true;
+}
+
+/* A quick one. */
+static struct model_findings check_model(const char *fault, const struct test_demo *demo) {
+    char folder[4096];
+    struct model_findings f = {0, ""};
+    const ebro_runtime_options options = {.size = sizeof options, .module_dir = folder};
+    const struct eb_modelcheck_options o = {.files = demo->files,
+                                            .n_files = TEST_DEMO_FILES,
+                                            .golden = demo->golden,
+                                            .golden_bytes = demo->golden_bytes,
+                                            .result = note_model,
+                                            .user = &f};
+    const struct eb_modelcheck_rung rung = {.device = "CPU", .name = "best"};
+    struct eb_modelcheck *c = NULL;
+    ebro_runtime *rt = NULL;
+    ebro_error err = {0};
+    snprintf(folder, sizeof folder, "%s/%s", TEST_PLANTED_DIR, fault);
+    test_ok(ebro_runtime_open(&options, &rt, &err), &err);
+    test_ok(eb_modelcheck_open(rt, &o, &c, &err), &err);
+    test_ok(eb_modelcheck_device(c, 0, &rung, &err), &err);
+    test_ok(eb_modelcheck_resume(c, 0, &err), &err);
+    eb_modelcheck_close(&c);
+    ebro_runtime_close(&rt);
+    return f;
+}
+
+/* Each of those operators is one that the demo model is made of. */
+static void the_model_notices_each(void **state) {
+    (void)state;
+    struct test_demo demo;
+    test_demo_open(&demo);
+    for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
+        struct model_findings f = check_model(plants[i].name, &demo);
+        print_message("%s: %u checks of the model fail: %s\n", plants[i].name, f.n_failed, f.first);
+        if (f.n_failed == 0) fail_msg("the model did not notice %s", plants[i].name);
+    }
+    struct model_findings f = check_model("none", &demo);
+    if (f.n_failed > 0) fail_msg("without a fault: %s", f.first);
+    test_demo_close(&demo);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_is_found),
+        cmocka_unit_test(the_model_notices_each),
         cmocka_unit_test(none_is_invented),
     };
     return cmocka_run_group_tests_name("check/planted", tests, NULL, NULL);
