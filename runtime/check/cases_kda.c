@@ -255,13 +255,17 @@ static void plan(struct eb_trial *t, uint32_t which) {
     if (!eb_trial_over(t)) chunked(t, &c, &p, dtype, eb_seq_layout_random(t, n_heads));
 }
 
+enum { SMALL = 0x100 }; /* of `which`: a head of 16, for a quick check */
+
 static void long_run(struct eb_trial *t, uint32_t which) {
-    enum { N = 4000, DIM = 64 };
-    struct eb_ref_kda c = random_kda(t, N, 1, DIM, (int32_t)which);
+    enum { N = 4000 };
+    uint32_t dim = which & SMALL ? 16 : 64;
+    int32_t form = (int32_t)(which & ~(uint32_t)SMALL);
+    struct eb_ref_kda c = random_kda(t, N, 1, dim, form);
     struct eb_ref_plan p = eb_seq_plan_one(N, 0, 1);
-    eb_trial_shape(t, "%d rows, 1 head of %d", N, DIM);
+    eb_trial_shape(t, "%d rows, 1 head of %u", N, dim);
     if (eb_trial_over(t)) return;
-    if (which == EBRO_GATE_BOUNDED) set_all(c.dt_bias, DIM, -9); /* g about -6e-4 */
+    if (form == EBRO_GATE_BOUNDED) set_all(c.dt_bias, dim, -9); /* g about -6e-4 */
     t->n_runs = t->n_runs < 2 ? t->n_runs : 2;
     chunked(t, &c, &p, EBRO_F32, dense);
 }
@@ -547,6 +551,7 @@ static const struct eb_opcheck_case cases[] = {
     CASE(KDA_RECUR, "many sequences, bf16 state", true, plan, 1),
     CASE(KDA_RECUR, "many long sequences", false, plan, 2),
     CASE(KDA_RECUR, "many long sequences, bf16", false, plan, 3),
+    CASE(KDA_RECUR, "4000 rows, a head of 16", true, long_run, EBRO_GATE_BOUNDED | SMALL),
     CASE(KDA_RECUR, "4000 rows", false, long_run, EBRO_GATE_SOFTPLUS),
     CASE(KDA_RECUR, "4000 rows, little forgotten", false, long_run, EBRO_GATE_BOUNDED),
     CASE(KDA_STEP, "many sequences", true, step_plan, 0),
