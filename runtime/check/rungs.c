@@ -73,6 +73,8 @@ static int32_t run_rung(struct walk *w, uint64_t mask, uint64_t *bits, ebro_erro
     w->run.rung = rung;
     eb_opcheck_variants(d, w->run.variants);
     if (choose_ops(w)) {
+        const struct eb_opcheck_options *o = w->run.options;
+        if (o->rung != NULL) o->rung(o->user, rung, mask);
         st = eb_opcheck_cases(&w->run, d, err);
         memcpy(w->seen[w->n_seen++], w->run.variants, sizeof w->run.variants);
     }

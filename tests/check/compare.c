@@ -88,6 +88,55 @@ static void a_report_is_read(void **state) {
     free(more);
 }
 
+/* ---- the demo model ------------------------------------------------------------------------- */
+
+#define MODEL_ROW(device, from, verdict, error)                                      \
+    "{\"device\":\"" device "\",\"from\":" from                                      \
+    ",\"rung\":\"best\",\"check\":\"resume\",\"prompt\":\"chat\",\"cache\":\"f32\"," \
+    "\"shape\":\"9 tokens\",\"verdict\":\"" verdict "\",\"error\":" error            \
+    ",\"budget\":1e-4,\"measure\":\"of it\",\"reason\":\"so\",\"seconds\":1,\"text\":\"\"}"
+
+/* `good`, with what was found of the model. Free it. */
+static char *with_model(void) {
+    return edited(good, "\"full\"",
+                  "\"model\":{\"summary\":{\"ok\":1,\"failed\":1,\"refused\":0},"
+                  "\"results\":[" MODEL_ROW("X0", "null", "ok", "1e-5") "," MODEL_ROW(
+                      "Y0", "\"X0\"", "failed", "null") "]},\"full\"");
+}
+
+static void the_model_is_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *old, *new, *part;
+    } edits[] = {
+        {"\"model\":{", "\"model\":[],\"x\":{", "\"model\" is [], not an object"},
+        {"\"ok\":1,", "\"ok\":2,", "model: summary: \"ok\" is 2, but \"results\" has 1 of them"},
+        {"\"check\":\"resume\"", "\"check\":\"\"",
+         "model: results[0]: \"check\" is \"\", not a name"},
+        {"\"from\":null", "\"from\":\"Q0\"", "model: results[0]: \"from\" is \"Q0\", not null or"},
+        {"\"device\":\"X0\",\"from\"", "\"device\":\"Q0\",\"from\"",
+         "model: results[0]: \"device\" is \"Q0\", not the name"},
+        {"\"error\":1e-5", "\"error\":1e-3", "model: results[0]: \"verdict\" is \"ok\", but"},
+        {"\"shape\":\"9 tokens\"", "\"shape\":9", "model: results[0]: \"shape\" is 9, not a text"},
+    };
+    struct eb_saved_report r;
+    char text[TEXT] = "", *all = with_model();
+    if (!read_text(&r, all, text)) fail_msg("%s", text);
+    assert_true(r.has_model);
+    assert_int_equal(r.n_model[EB_SAVED_OK], 1);
+    assert_int_equal(r.n_model[EB_SAVED_FAILED], 1);
+    assert_int_equal(r.n_rows, 5);
+    eb_saved_free(&r);
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        char *report = edited(all, edits[i].old, edits[i].new);
+        if (read_text(&r, report, text)) fail_msg("taken: %s", edits[i].new);
+        if (!strstr(text, edits[i].part)) fail_msg("\"%s\" lacks \"%s\"", text, edits[i].part);
+        eb_saved_free(&r);
+        free(report);
+    }
+    free(all);
+}
+
 static void what_is_wrong_is_named(void **state) {
     (void)state;
     static const struct {
@@ -309,10 +358,10 @@ static void texts_are_tamed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_report_is_read),      cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(differences_are_found), cmocka_unit_test(differences_have_a_size),
-        cmocka_unit_test(json_says_it_too),      cmocka_unit_test(the_table_says_it),
-        cmocka_unit_test(texts_are_tamed),
+        cmocka_unit_test(a_report_is_read),        cmocka_unit_test(the_model_is_read),
+        cmocka_unit_test(what_is_wrong_is_named),  cmocka_unit_test(differences_are_found),
+        cmocka_unit_test(differences_have_a_size), cmocka_unit_test(json_says_it_too),
+        cmocka_unit_test(the_table_says_it),       cmocka_unit_test(texts_are_tamed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

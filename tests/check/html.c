@@ -41,6 +41,39 @@ static void add(struct eb_check_report *r, const char *rung, ebro_op op, const c
     r->tally.n_refused += verdict == EB_OPCHECK_REFUSED;
 }
 
+static void add_model(struct eb_check_report *r, uint32_t device, int32_t from,
+                      enum eb_modelcheck_kind kind, enum eb_opcheck_verdict verdict, double error,
+                      const char *text) {
+    const struct eb_modelcheck_result result = {.device = device,
+                                                .from = from,
+                                                .rung = "best",
+                                                .kind = kind,
+                                                .prompt = "chat",
+                                                .cache = "bf16",
+                                                .shape = "183 tokens",
+                                                .verdict = verdict,
+                                                .error = error,
+                                                .budget = 2e-2,
+                                                .measure = "of the logits",
+                                                .reason = "bf16 rounds by 2^-8",
+                                                .seconds = 0.5,
+                                                .text = text};
+    if (!eb_check_add_model(r, &result)) abort();
+}
+
+/* All pairs, one of which fails and one of which is refused. */
+static void add_models(struct eb_check_report *r) {
+    for (uint32_t d = 0; d < 2; d++) {
+        add_model(r, d, -1, EB_MODELCHECK_LOGITS, EB_OPCHECK_OK, 1e-4, "");
+        add_model(r, d, -1, EB_MODELCHECK_GREEDY, EB_OPCHECK_OK, 0, "");
+        add_model(r, d, (int32_t)d, EB_MODELCHECK_RESUME, EB_OPCHECK_OK, 1e-3, "");
+    }
+    add_model(r, 0, 1, EB_MODELCHECK_RESUME, EB_OPCHECK_FAILED, INFINITY, NASTY);
+    add_model(r, 1, 0, EB_MODELCHECK_RESUME, EB_OPCHECK_REFUSED, 0, "not supported here");
+    /* with another type of cache: the worse one counts */
+    add_model(r, 1, 1, EB_MODELCHECK_RESUME, EB_OPCHECK_OK, 4e-3, "");
+}
+
 static void add_device(struct eb_check_report *r, const char *name, const char *description) {
     ebro_device_info *d = &r->devices[r->n_devices++];
     snprintf(d->name, sizeof d->name, "%s", name);
@@ -78,6 +111,7 @@ static struct eb_check_report *invent(void) {
         }
     }
     snprintf(r.troubles[1], sizeof r.troubles[1], "%s was lost: %s", "GPU1", NASTY);
+    add_models(&r);
     return &r;
 }
 
@@ -135,6 +169,13 @@ static void everything_is_there(void **state) {
     assert_int_equal(count(page, "<tr class=\"row is-failed\""), 3);
     assert_int_equal(count(page, "<tr class=\"row is-refused\""), 3);
     assert_non_null(strstr(page, "failed; 1 device not checked to the end; 3 refused."));
+    assert_non_null(strstr(page, "Demo model: 7 checks right, 1 failed, 1 refused."));
+    assert_int_equal(count(page, "<tr id=\"m"), r->n_models);
+    /* the pairs: 5 %, 20 % of the worse, a failure, a refusal */
+    assert_non_null(strstr(page, "<td class=\"ok\"><a href=\"#m2\">5.0 %</a></td>"));
+    assert_non_null(strstr(page, "<td class=\"ok\"><a href=\"#m8\">20 %</a></td>"));
+    assert_non_null(strstr(page, "<td class=\"failed\"><a href=\"#m6\">failed</a></td>"));
+    assert_non_null(strstr(page, "<td class=\"refused\"><a href=\"#m7\">refused</a></td>"));
     assert_non_null(strstr(page, "18446744073709551615"));
     assert_non_null(strstr(page, "run 3 gave other bytes"));
     assert_non_null(strstr(page, "bf16 and 1 more"));
@@ -187,6 +228,7 @@ static void verdicts(void **state) {
     assert_balanced(page);
     assert_non_null(strstr(page, "class=\"sum right\">The one case that was computed is right."));
     assert_null(strstr(page, "What failed"));
+    assert_null(strstr(page, "emo model"));
     assert_null(strstr(page, "What was refused"));
     assert_non_null(strstr(page, ">10 %</a>"));
     free(page);

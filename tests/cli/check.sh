@@ -32,9 +32,17 @@ json=$work/report.json
     ! grep -q '"repeatable": false' "$json"
 result $? "the JSON has every case"
 
+for check in logits greedy recall split strict resume damage; do
+    grep -q "^$check .* ok " "$out" && grep -q "\"check\": \"$check\"" "$json" || break
+    [ $check != damage ] || check=all
+done
+[ $check = all ] && grep -q '^[1-9][0-9]* checks of the demo model: [0-9]* right, 0 failed, 0 refused$' "$out" &&
+    grep -q '^CPU .* ok [0-9]*%$' "$out"
+result $? "the demo model is right, and goes on from what was saved"
+
 run check -dev CPU --op linear --case "mxfp4" -r 2 --json -
 [ $rc -eq 0 ] && [ "$(head -c 1 "$out")" = "{" ] && ! grep -q 'cases on' "$out" &&
-    grep -q '"case": "mxfp4"' "$out" && ! grep -q '"case": "few rows, bf16"' "$out" && grep -q '"runs": 2' "$out"
+    grep -q '"case": "mxfp4"' "$out" && ! grep -q '"model"' "$out" && ! grep -q '"case": "few rows, bf16"' "$out" && grep -q '"runs": 2' "$out"
 result $? "one case alone, as JSON on stdout"
 
 run check -dev CPU --op linear -r 2 --html "$work/report.html" --json "$work/both.json"
@@ -67,6 +75,13 @@ rc=0
 [ $rc -eq 0 ] && grep -q '"schema": "ebro-check-compare-1"' "$out" && grep -q '"file": "standard input"' "$out" &&
     ! grep -q '^op ' "$out"
 result $? "a comparison as JSON"
+sed '/"model": {/,$ s/"failed": 0/"failed": 1/; /"model": {/,$ s/"ok": \([0-9]*\)/"ok": \1-1/
+    /"check": "damage"/,$ s/"verdict": "ok"/"verdict": "failed"/' "$json" |
+    awk '/"ok": [0-9]+-1/ { sub(/[0-9]+-1/, $2 - 1) } { print }' >"$work/model.json"
+run check --compare "$json" "$work/model.json"
+[ $rc -eq 6 ] && grep -q '^  FAILED in .*model.json: 1 checks of the demo model' "$out" &&
+    grep -q '^Checks of the demo model are not compared.$' "$out"
+result $? "a report in which the model failed"
 sed '0,/"verdict": "ok"/s//"verdict": "failed"/; s/"failed": 0/"failed": 1/
     s/"ok": \([0-9]*\)/"ok": \1-1/' "$work/six.json" | awk '/"ok": [0-9]+-1/ { sub(/[0-9]+-1/, $2 - 1) } { print }' \
     >"$work/failed.json"
@@ -92,7 +107,7 @@ done
 fails "a report alone" 1 'reports go with --compare' check "$json"
 
 run check -dev Null0
-[ $rc -eq 0 ] && grep -q '^embed .* refused' "$out" && [ "$(grep -c '^  refused: embed' "$out")" -eq 1 ] && grep -q ' 0 failed, [1-9][0-9]* refused' "$out" &&
+[ $rc -eq 0 ] && grep -q '^logits .* refused' "$out" && grep -q '^embed .* refused' "$out" && [ "$(grep -c '^  refused: embed' "$out")" -eq 1 ] && grep -q ' 0 failed, [1-9][0-9]* refused' "$out" &&
     ! grep -q '.\{101\}' "$out"
 result $? "a device that computes nothing is refused, not failed"
 

@@ -30,8 +30,8 @@ void eb_check_put_text(FILE *f, const char *text) {
     }
 }
 
-void eb_check_share_text(const struct eb_check_row *row, char *out, size_t bytes) {
-    double share = eb_check_share(row);
+void eb_check_share_text(double error, double budget, char *out, size_t bytes) {
+    double share = eb_check_share_of(error, budget);
     if (share == 0)
         snprintf(out, bytes, "0 %%");
     else if (share < 0.001)
@@ -45,7 +45,7 @@ void eb_check_share_text(const struct eb_check_row *row, char *out, size_t bytes
     else if (isfinite(share))
         snprintf(out, bytes, "%.0e times", share);
     else
-        snprintf(out, bytes, isfinite(row->error) ? "none allowed" : "no number");
+        snprintf(out, bytes, isfinite(error) ? "none allowed" : "no number");
 }
 
 static void put_number(FILE *f, double x) {
@@ -80,7 +80,8 @@ static void put_sum(FILE *f, const struct eb_check_report *r) {
     const struct eb_opcheck_tally *t = &r->tally;
     uint32_t n = t->n_ok + t->n_failed + t->n_refused, n_broken = 0;
     for (uint32_t i = 0; i < r->n_devices; i++) n_broken += r->troubles[i][0] != '\0';
-    bool bad = t->n_failed > 0 || n_broken > 0;
+    const struct eb_opcheck_tally *m = &r->model_tally;
+    bool bad = t->n_failed > 0 || m->n_failed > 0 || n_broken > 0;
     fprintf(f, "<p class=\"sum %s\">", bad ? "failed" : t->n_ok > 0 ? "right" : "refused");
     if (t->n_failed > 0)
         fprintf(f, "%u of %u cases failed", t->n_failed, n);
@@ -93,7 +94,11 @@ static void put_sum(FILE *f, const struct eb_check_report *r) {
     if (n_broken > 0)
         fprintf(f, "; %u device%s not checked to the end", n_broken, n_broken == 1 ? "" : "s");
     if (t->n_refused > 0) fprintf(f, "; %u refused", t->n_refused);
-    fputs(".</p>\n", f);
+    fputs(".", f);
+    if (r->n_models > 0)
+        fprintf(f, " Demo model: %u checks right, %u failed, %u refused.", m->n_ok, m->n_failed,
+                m->n_refused);
+    fputs("</p>\n", f);
     if (bad) fputs("<p>Do not trust what failed.</p>\n", f);
 }
 
@@ -202,7 +207,7 @@ static void put_matrix(FILE *f, const struct eb_check_report *r, const struct eb
                 continue;
             }
             const char *word = eb_check_sum_word(&s);
-            if (s.worst) eb_check_share_text(s.worst, share, sizeof share);
+            if (s.worst) eb_check_share_text(s.worst->error, s.worst->budget, share, sizeof share);
             fprintf(f, "<td class=\"%s\">", word);
             if (s.worst) fprintf(f, "<a href=\"#r%zu\">", (size_t)(s.worst - r->rows));
             if (s.n_failed > 0)
@@ -347,7 +352,7 @@ static void put_row(FILE *f, const struct eb_check_report *r, size_t i) {
         return;
     }
     char share[32];
-    eb_check_share_text(row, share, sizeof share);
+    eb_check_share_text(row->error, row->budget, share, sizeof share);
     fputs("<td>", f);
     put_number(f, row->error);
     fputs(" of ", f);
@@ -404,6 +409,100 @@ static void put_results(FILE *f, const struct eb_check_report *r, const struct e
     fputs("</div>\n", f);
 }
 
+/* ---- the model -------------------------------------------------------------------------- */
+
+static void put_model_row(FILE *f, const struct eb_check_report *r, size_t i) {
+    const struct eb_check_model_row *row = &r->models[i];
+    char share[32];
+    fprintf(f, "<tr id=\"m%zu\"><th scope=\"row\"><span class=\"op\">%s</span>: ", i,
+            eb_modelcheck_name(row->kind));
+    eb_check_put_text(f, row->prompt);
+    fputs("<br/><small>", f);
+    eb_check_put_text(f, row->shape);
+    fputs("</small>", f);
+    if (row->text[0]) {
+        fprintf(f, "<p class=\"%s\">", verdict_class(row->verdict));
+        eb_check_put_text(f, row->text);
+        fputs("</p>", f);
+    }
+    fputs("</th><td>", f);
+    eb_check_put_text(f, r->devices[row->device].name);
+    fputs(", ", f);
+    eb_check_put_text(f, eb_check_rung_words(row->rung));
+    fprintf(f, "<br/><small>cache %s", row->cache);
+    if (row->from >= 0) {
+        fputs(", saved on ", f);
+        eb_check_put_text(f, r->devices[row->from].name);
+    }
+    fprintf(f, "</small></td><td class=\"%s\">%s</td>",
+            row->verdict == EB_OPCHECK_OK ? "right" : verdict_class(row->verdict),
+            verdict_word(row->verdict));
+    if (row->verdict == EB_OPCHECK_REFUSED) {
+        fputs("<td></td><td></td></tr>\n", f);
+        return;
+    }
+    eb_check_share_text(row->error, row->budget, share, sizeof share);
+    fputs("<td>", f);
+    put_number(f, row->error);
+    fputs(" of ", f);
+    put_number(f, row->budget);
+    fprintf(f, "<br/><small>%s; %s</small></td><td>%s</td></tr>\n", row->measure, row->reason,
+            share);
+}
+
+static void put_models(FILE *f, const struct eb_check_report *r) {
+    if (r->n_models == 0) return;
+    open_section(f, "model", "The demo model",
+                 "A small model on prompts whose logits and continuations are known in float64.");
+    open_table(f, "model", "model");
+    fputs(
+        "<thead><tr><th scope=\"col\">Check</th><th scope=\"col\">Device</th>"
+        "<th scope=\"col\">State</th><th scope=\"col\">Error of budget</th>"
+        "<th scope=\"col\">Used</th></tr></thead>\n<tbody>\n",
+        f);
+    for (size_t i = 0; i < r->n_models; i++) put_model_row(f, r, i);
+    close_section(f);
+}
+
+static void put_resumed_cell(FILE *f, const struct eb_check_report *r, uint32_t from, uint32_t to) {
+    const struct eb_check_model_row *row = eb_check_resumed(r, from, to);
+    char share[32];
+    if (!row) {
+        fputs("<td>&#8211;</td>", f);
+        return;
+    }
+    eb_check_share_text(row->error, row->budget, share, sizeof share);
+    if (row->verdict == EB_OPCHECK_FAILED) snprintf(share, sizeof share, "failed");
+    if (row->verdict == EB_OPCHECK_REFUSED) snprintf(share, sizeof share, "refused");
+    fprintf(f, "<td class=\"%s\"><a href=\"#m%zu\">%s</a></td>", verdict_class(row->verdict),
+            (size_t)(row - r->models), share);
+}
+
+/* Devices down that saved a sequence, devices across that went on with it. */
+static void put_resumed(FILE *f, const struct eb_check_report *r) {
+    bool any = false;
+    for (uint32_t d = 0; d < r->n_devices; d++) any = any || eb_check_resumed(r, d, d);
+    if (!any) return;
+    open_section(f, "resumed", "Saved on one device, gone on with on another",
+                 "How much of its budget the worst took. &#8211;: it was not tried.");
+    open_table(f, "resumed", "matrix resumed");
+    fputs("<thead><tr><th scope=\"col\">Saved on</th>", f);
+    for (uint32_t to = 0; to < r->n_devices; to++) {
+        fputs("<th scope=\"col\">on ", f);
+        eb_check_put_text(f, r->devices[to].name);
+        fputs("</th>", f);
+    }
+    fputs("</tr></thead>\n<tbody>\n", f);
+    for (uint32_t from = 0; from < r->n_devices; from++) {
+        fputs("<tr><th scope=\"row\">", f);
+        eb_check_put_text(f, r->devices[from].name);
+        fputs("</th>", f);
+        for (uint32_t to = 0; to < r->n_devices; to++) put_resumed_cell(f, r, from, to);
+        fputs("</tr>\n", f);
+    }
+    close_section(f);
+}
+
 /* ---- the page --------------------------------------------------------------------------- */
 
 static bool find_lanes(const struct eb_check_report *r, struct eb_check_lanes *l) {
@@ -433,6 +532,8 @@ bool eb_check_html(FILE *f, const void *report) {
     put_devices(f, r);
     eb_check_put_plot(f, r, &lanes);
     put_matrix(f, r, &lanes);
+    put_models(f, r);
+    put_resumed(f, r);
     put_troubles(f, r, &lanes, EB_OPCHECK_REFUSED);
     put_budgets(f, r);
     put_results(f, r, &lanes);

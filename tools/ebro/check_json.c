@@ -45,5 +45,8 @@ json_t *eb_check_json(const struct eb_check_report *r) {
                            "devices", devices, "results", rows);
     json_decref(devices);
     json_decref(rows);
-    return report;
+    if (!report || r->n_models == 0) return report;
+    if (json_object_set_new(report, "model", eb_check_model_json(r)) == 0) return report;
+    json_decref(report);
+    return NULL;
 }

@@ -20,7 +20,7 @@ struct eb_check_lanes {
 void eb_check_put_text(FILE *f, const char *text);
 
 /* "4 %", "12 times", or why there is no such number. */
-void eb_check_share_text(const struct eb_check_row *row, char *out, size_t bytes);
+void eb_check_share_text(double error, double budget, char *out, size_t bytes);
 
 /* The style sheet, for a style element. */
 void eb_check_put_style(FILE *f);

@@ -54,7 +54,7 @@ static void put_label(FILE *f, const struct eb_check_report *r, const struct eb_
         struct eb_check_sum s = eb_check_sum_up(r, lane->first, lane->end, op);
         char share[32];
         if (!s.worst) continue;
-        eb_check_share_text(s.worst, share, sizeof share);
+        eb_check_share_text(s.worst->error, s.worst->budget, share, sizeof share);
         fprintf(f, " %zu: %s", i + 1, share);
         if (s.n_failed > 0) fprintf(f, ", %u failed", s.n_failed);
         fputc(';', f);

@@ -153,22 +153,71 @@ static bool read_row(struct reader *in, struct eb_saved_report *out, const json_
     return wrong_member(in, json, "device", "the name of one of \"devices\"");
 }
 
-static bool read_summary(struct reader *in, const struct eb_saved_report *r, const json_t *json) {
+/* n: of each verdict. */
+static bool read_summary(struct reader *in, const uint32_t n[3], const json_t *json) {
     static const char *const names[] = {"ok", "failed", "refused"};
     const json_t *summary = json_object_get(json, "summary");
-    in->where[0] = '\0';
     if (!json_is_object(summary)) return wrong_member(in, json, "summary", "an object");
-    snprintf(in->where, sizeof in->where, "summary: ");
+    size_t at = strlen(in->where);
+    snprintf(in->where + at, sizeof in->where - at, "summary: ");
     for (int v = 0; v < 3; v++) {
         json_int_t said = 0;
-        size_t n = 0;
-        for (uint32_t i = 0; i < r->n_devices; i++) n += r->devices[i].n[v];
         if (!get_count(in, summary, names[v], &said)) return false;
-        if ((uint64_t)said != n)
-            return wrong(in, "\"%s\" is %lld, but \"results\" has %zu of them", names[v],
-                         (long long)said, n);
+        if (said != (json_int_t)n[v])
+            return wrong(in, "\"%s\" is %lld, but \"results\" has %u of them", names[v],
+                         (long long)said, n[v]);
     }
     return true;
+}
+
+/* ---- the model -------------------------------------------------------------------------- */
+
+static bool is_device(const struct eb_saved_report *r, const char *name) {
+    for (uint32_t i = 0; i < r->n_devices; i++)
+        if (strcmp(r->devices[i].name, name) == 0) return true;
+    return false;
+}
+
+static bool read_model_row(struct reader *in, struct eb_saved_report *out, const json_t *json) {
+    static const char *const texts[] = {"shape", "measure", "reason", "text"};
+    static const char *const names[] = {"device", "rung", "check", "prompt", "cache"};
+    struct eb_saved_row row = {.op = NULL};
+    const char *word = NULL, *device = NULL, *from = NULL;
+    double seconds = 0;
+    if (!json_is_object(json)) return wrong(in, "not an object");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!get_name(in, json, names[i], i == 0 ? &device : &word)) return false;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!get_text(in, json, texts[i], &word)) return false;
+    if (!read_verdict(in, json, &row.verdict) || !read_error(in, json, &row) ||
+        !get_number(in, json, "budget", &row.budget) || !get_number(in, json, "seconds", &seconds))
+        return false;
+    if (row.verdict == EB_SAVED_OK && row.error > row.budget)
+        return wrong(in, "\"verdict\" is \"ok\", but \"error\" is above \"budget\"");
+    if (!is_device(out, device))
+        return wrong_member(in, json, "device", "the name of one of \"devices\"");
+    if (!json_is_null(json_object_get(json, "from")) &&
+        (!get_text(in, json, "from", &from) || !is_device(out, from)))
+        return wrong_member(in, json, "from", "null or the name of one of \"devices\"");
+    out->n_model[row.verdict]++;
+    return true;
+}
+
+/* Older reports, and those of single operators, have none. */
+static bool read_model(struct reader *in, struct eb_saved_report *out, const json_t *json) {
+    const json_t *model = json_object_get(json, "model"), *results = NULL;
+    in->where[0] = '\0';
+    if (!model) return true;
+    if (!json_is_object(model)) return wrong_member(in, json, "model", "an object");
+    out->has_model = true;
+    snprintf(in->where, sizeof in->where, "model: ");
+    if (!get_array(in, model, "results", EB_SAVED_MAX_ROWS, &results)) return false;
+    for (size_t i = 0; i < json_array_size(results); i++) {
+        snprintf(in->where, sizeof in->where, "model: results[%zu]: ", i);
+        if (!read_model_row(in, out, json_array_get(results, i))) return false;
+    }
+    snprintf(in->where, sizeof in->where, "model: ");
+    return read_summary(in, out->n_model, model);
 }
 
 static int compare_rows(const void *a, const void *b) {
@@ -223,7 +272,11 @@ bool eb_saved_read(struct eb_saved_report *out, const char *file, json_t *json, 
         snprintf(in.where, sizeof in.where, "results[%zu]: ", i);
         if (!read_row(&in, out, json_array_get(results, i))) return false;
     }
-    return read_summary(&in, out, json) && sort_rows(&in, out);
+    uint32_t n[3] = {0, 0, 0};
+    for (uint32_t i = 0; i < out->n_devices; i++)
+        for (int v = 0; v < 3; v++) n[v] += out->devices[i].n[v];
+    in.where[0] = '\0';
+    return read_summary(&in, n, json) && sort_rows(&in, out) && read_model(&in, out, json);
 }
 
 void eb_saved_free(struct eb_saved_report *r) {

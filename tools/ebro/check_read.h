@@ -35,6 +35,8 @@ struct eb_saved_report {
     uint32_t n_devices;
     struct eb_saved_row *rows;
     size_t n_rows;
+    bool has_model;      /* results of the demo model, which are counted and not compared */
+    uint32_t n_model[3]; /* of each verdict */
 };
 
 /* Takes `json`; `file` is kept as it is given, for others to name. False: `text` says what is wrong

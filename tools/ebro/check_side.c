@@ -94,6 +94,21 @@ static void print_caveats(const struct eb_comparison *c) {
     if (extents) eb_check_print_wrapped("A full check has cases that a quick one leaves out.", 0);
 }
 
+/* What the reports say of the demo model: only what failed. */
+static void print_models(const struct eb_comparison *c) {
+    bool any = false;
+    for (size_t i = 0; i < c->n_machines; i++) {
+        const struct eb_saved_report *r = c->machines[i].report;
+        char text[512];
+        any = any || r->has_model;
+        if (r->n_model[EB_SAVED_FAILED] == 0 || (i > 0 && c->machines[i - 1].report == r)) continue;
+        snprintf(text, sizeof text, "FAILED in %.300s: %u checks of the demo model", r->file,
+                 r->n_model[EB_SAVED_FAILED]);
+        eb_check_print_wrapped(text, 2);
+    }
+    if (any) eb_check_print_wrapped("Checks of the demo model are not compared.", 0);
+}
+
 /* ---- the table -------------------------------------------------------------------------- */
 
 /* A part of a budget in at most 7 characters. */
@@ -227,6 +242,7 @@ void eb_comparison_print(const struct eb_comparison *c) {
     for (size_t m = 0; m < c->n_machines; m++)
         print_cases(c, m, "Cases that are there alone on", is_alone);
     for (size_t i = 0; i < c->n_cases; i++) n_shared += c->cases[i].difference >= 0;
+    print_models(c);
     printf("%zu cases on %zu machines, %zu of them computed on more than one\n", c->n_cases,
            c->n_machines, n_shared);
 }

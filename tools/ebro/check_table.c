@@ -37,19 +37,24 @@ bool eb_check_add(struct eb_check_report *r, const struct eb_opcheck_result *res
 
 void eb_check_free(struct eb_check_report *r) {
     free(r->rows);
+    free(r->models);
     r->rows = NULL;
-    r->n_rows = r->capacity = 0;
+    r->models = NULL;
+    r->n_rows = r->capacity = r->n_models = r->models_capacity = 0;
+}
+
+double eb_check_share_of(double error, double budget) {
+    if (error == 0) return 0;
+    return budget > 0 ? error / budget : (double)INFINITY;
 }
 
 double eb_check_share(const struct eb_check_row *row) {
-    if (row->error == 0) return 0;
-    return row->budget > 0 ? row->error / row->budget : (double)INFINITY;
+    return eb_check_share_of(row->error, row->budget);
 }
 
 /* ---- printing --------------------------------------------------------------------------- */
 
-/* What does not fit ends in "..". */
-static void cut(char *out, size_t width, const char *text) {
+void eb_check_cut(char *out, size_t width, const char *text) {
     if (strlen(text) <= width)
         snprintf(out, width + 1, "%s", text);
     else
@@ -109,27 +114,33 @@ const char *eb_check_rung_words(const char *rung) {
     return strcmp(rung, "best") == 0 ? "all capabilities" : rung;
 }
 
+struct eb_check_figures eb_check_figures(double error, double budget) {
+    struct eb_check_figures f;
+    double share = eb_check_share_of(error, budget);
+    if (isfinite(error))
+        snprintf(f.error, sizeof f.error, "%.1e", error);
+    else
+        snprintf(f.error, sizeof f.error, "no number");
+    if (error == 0) snprintf(f.error, sizeof f.error, "0");
+    snprintf(f.budget, sizeof f.budget, budget > 0 ? "%.1e" : "0", budget);
+    if (share < 100)
+        snprintf(f.used, sizeof f.used, "%.0f%%", 100 * share);
+    else
+        snprintf(f.used, sizeof f.used, "-");
+    return f;
+}
+
 static void print_line(const struct eb_check_sum *l, ebro_op op, const char *variant) {
-    char short_variant[VARIANT_WIDTH + 1], name[NAME_WIDTH + 1] = "", error[16] = "",
-                                                             budget[16] = "", used[16] = "";
-    cut(short_variant, VARIANT_WIDTH, variant);
+    char short_variant[VARIANT_WIDTH + 1], name[NAME_WIDTH + 1] = "";
+    struct eb_check_figures f = {"", "", ""};
+    eb_check_cut(short_variant, VARIANT_WIDTH, variant);
     if (l->worst) {
-        double share = eb_check_share(l->worst);
-        cut(name, NAME_WIDTH, l->worst->name);
-        if (isfinite(l->worst->error))
-            snprintf(error, sizeof error, "%.1e", l->worst->error);
-        else
-            snprintf(error, sizeof error, "no number");
-        if (l->worst->error == 0) snprintf(error, sizeof error, "0");
-        snprintf(budget, sizeof budget, l->worst->budget > 0 ? "%.1e" : "0", l->worst->budget);
-        if (share < 100)
-            snprintf(used, sizeof used, "%.0f%%", 100 * share);
-        else
-            snprintf(used, sizeof used, "-");
+        f = eb_check_figures(l->worst->error, l->worst->budget);
+        eb_check_cut(name, NAME_WIDTH, l->worst->name);
     }
     const char *verdict = l->n_failed > 0 ? "FAILED" : eb_check_sum_word(l);
     printf("%-13s %-*s %5u %9s %8s %5s %-7s %s\n", eb_op_name(op), VARIANT_WIDTH, short_variant,
-           l->n, error, budget, used, verdict, name);
+           l->n, f.error, f.budget, f.used, verdict, name);
 }
 
 /* A refusal for a reason that was given before says nothing new. */
@@ -180,6 +191,10 @@ void eb_check_print_summary(const struct eb_check_report *r) {
     printf("\n%u cases on %u device%s: %u right, %u failed, %u refused; seed %llu\n", n,
            r->n_devices, r->n_devices == 1 ? "" : "s", r->tally.n_ok, r->tally.n_failed,
            r->tally.n_refused, (unsigned long long)r->seed);
-    if (r->tally.n_failed > 0 || n_broken > 0)
+    const struct eb_opcheck_tally *m = &r->model_tally;
+    if (r->n_models > 0)
+        printf("%zu checks of the demo model: %u right, %u failed, %u refused\n", r->n_models,
+               m->n_ok, m->n_failed, m->n_refused);
+    if (r->tally.n_failed > 0 || m->n_failed > 0 || n_broken > 0)
         puts("Do not trust what failed. The same inputs again: --seed with the number above.");
 }

@@ -20,13 +20,17 @@ static const char usage[] =
     "rung of it, the code that it falls back to without some of its capabilities,\n"
     "and compares with float64: on ordinary, extreme and adversarial inputs. Each\n"
     "call is made ten times and must give the same bytes; where a device claims the\n"
-    "same bytes for any batch, that is tried too. Needs no model.\n"
+    "same bytes for any batch, that is tried too. Then, unless --op or --case is\n"
+    "given, the demo model inside the program: against logits and text in float64,\n"
+    "cut into steps in other ways, and saved on each device to go on on each other.\n"
     "\n"
     "One line an operator, of the case that came nearest to what is allowed:\n"
     "  variant  what the backend calls the code that ran\n"
     "  error    against float64; of what it is a part the JSON says, case by case\n"
     "  budget   the largest error that is right; the JSON has the reason\n"
     "  used     error / budget\n"
+    "Below it the same of the demo model, and a table of the devices that saved and\n"
+    "went on.\n"
     "What a device says that it does not support is refused, not failed; \"partly\":\n"
     "some cases of the operator are.\n"
     "\n"
@@ -149,6 +153,8 @@ static const struct eb_arg compare_args[] = {
 
 /* ---- running ---------------------------------------------------------------------------- */
 
+enum { MAX_RUNGS = 16 };
+
 struct job {
     struct eb_check_report report;
     size_t printed; /* rows */
@@ -157,6 +163,13 @@ struct job {
     struct eb_bar bar;
     bool silent; /* no table */
     bool no_memory;
+    /* Rungs of the last device that was checked, for the model; the first is the best. */
+    struct rung {
+        char name[64];
+        uint64_t caps_mask;
+    } rungs[EB_CHECK_MAX_DEVICES][MAX_RUNGS];
+    uint32_t n_rungs[EB_CHECK_MAX_DEVICES];
+    size_t first_model; /* row of the rung, or of what one device goes on with */
 };
 
 /* The table of a rung, once it is complete. */
@@ -197,6 +210,32 @@ static bool note(void *user, const struct eb_opcheck_result *result) {
     return !eb_interrupted;
 }
 
+static void note_rung(void *user, const char *name, uint64_t caps_mask) {
+    struct job *j = user;
+    uint32_t device = j->report.n_devices - 1;
+    if (j->n_rungs[device] == MAX_RUNGS) return;
+    struct rung *rung = &j->rungs[device][j->n_rungs[device]++];
+    snprintf(rung->name, sizeof rung->name, "%s", name);
+    rung->caps_mask = caps_mask;
+}
+
+/* What a check of a device ended with; an exit code where the whole check ends. */
+static int settle(struct job *j, uint32_t device, int32_t st, const ebro_error *err) {
+    struct eb_check_report *r = &j->report;
+    eb_bar_end(&j->bar);
+    if (j->no_memory) {
+        eb_complain("out of memory while keeping the results");
+        return EB_EXIT_MEMORY;
+    }
+    if (eb_interrupted) return EB_EXIT_INTERRUPTED;
+    if (st == EBRO_OK) return EB_EXIT_OK;
+    /* A device that breaks down is a finding; the others are checked all the same. */
+    const ebro_device_info info = r->devices[device];
+    snprintf(r->troubles[device], sizeof r->troubles[0], "%.31s was not checked to the end: %.900s",
+             info.name, err->text);
+    return EB_EXIT_OK;
+}
+
 /* One device; an exit code where the whole check ends. */
 static int check_device(struct job *j, ebro_runtime *rt, const ebro_device_info *info,
                         const struct options *o, int32_t op) {
@@ -207,6 +246,7 @@ static int check_device(struct job *j, ebro_runtime *rt, const ebro_device_info 
                                                .name = o->name,
                                                .n_runs = (uint32_t)o->n_runs,
                                                .result = note,
+                                               .rung = note_rung,
                                                .user = j};
     const ebro_device_options settings = {.size = sizeof settings,
                                           .n_threads = (uint32_t)o->o.n_threads};
@@ -215,17 +255,92 @@ static int check_device(struct job *j, ebro_runtime *rt, const ebro_device_info 
     j->n_cases = eb_opcheck_count(&options);
     int32_t st = eb_opcheck_rungs(rt, info->name, &settings, &options, &r->tally, &err);
     print_rung(j, true);
+    return settle(j, r->n_devices - 1, st, &err);
+}
+
+/* ---- the model -------------------------------------------------------------------------- */
+
+static bool note_model(void *user, const struct eb_modelcheck_result *result) {
+    struct job *j = user;
+    char label[64];
+    j->no_memory = !eb_check_add_model(&j->report, result);
+    if (j->no_memory) return false;
+    /* How many are to come is not known; what is done is. */
+    snprintf(label, sizeof label, "%.15s model, %s", j->report.devices[result->device].name,
+             eb_modelcheck_name(result->kind));
+    eb_bar_show(&j->bar, label, 0);
+    return !eb_interrupted;
+}
+
+/* The table of what was found since the last one. */
+static void print_models(struct job *j) {
+    const struct eb_check_report *r = &j->report;
     eb_bar_end(&j->bar);
-    if (j->no_memory) {
-        eb_complain("out of memory while keeping the results");
-        return EB_EXIT_MEMORY;
+    if (!j->silent) eb_check_print_models(r, j->first_model, r->n_models);
+    fflush(stdout);
+    j->first_model = r->n_models;
+    eb_bar_start(&j->bar);
+}
+
+/* The model on a device and, in a full check, on each rung of it. */
+static int check_model_device(struct job *j, struct eb_modelcheck *c, uint32_t device,
+                              const struct options *o) {
+    int code = EB_EXIT_OK;
+    for (uint32_t i = 0; i < j->n_rungs[device] && code == EB_EXIT_OK; i++) {
+        const struct eb_modelcheck_rung rung = {.device = j->report.devices[device].name,
+                                                .name = j->rungs[device][i].name,
+                                                .caps_mask = j->rungs[device][i].caps_mask,
+                                                .n_threads = (uint32_t)o->o.n_threads};
+        ebro_error err = {0};
+        if (i > 0 && (!o->full || j->report.troubles[device][0])) break;
+        int32_t st = i == 0 ? eb_modelcheck_device(c, device, &rung, &err)
+                            : eb_modelcheck_rung(c, device, &rung, &err);
+        print_models(j);
+        code = settle(j, device, st, &err);
     }
-    if (eb_interrupted) return EB_EXIT_INTERRUPTED;
-    if (st == EBRO_OK) return EB_EXIT_OK;
-    /* A device that breaks down is a finding; the others are checked all the same. */
-    snprintf(r->troubles[r->n_devices - 1], sizeof r->troubles[0],
-             "%.31s was not checked to the end: %.900s", info->name, err.text);
-    return EB_EXIT_OK;
+    return code;
+}
+
+/* The demo model on every device that came through its operators. */
+static int check_models(struct job *j, ebro_runtime *rt, const struct options *o) {
+    ebro_file files[EB_DEMO_FILES];
+    struct eb_modelcheck_options options = {.files = files,
+                                            .n_files = eb_demo_files(files),
+                                            .full = o->full,
+                                            .result = note_model,
+                                            .user = j};
+    struct eb_check_report *r = &j->report;
+    struct eb_modelcheck *c = NULL;
+    ebro_error err = {0};
+    int code = EB_EXIT_OK;
+    options.golden = eb_demo_golden(&options.golden_bytes);
+    if (eb_modelcheck_open(rt, &options, &c, &err) != EBRO_OK) return eb_complain_error(&err);
+    eb_bar_start(&j->bar);
+    for (uint32_t i = 0; i < r->n_devices && code == EB_EXIT_OK; i++)
+        if (!r->troubles[i][0]) code = check_model_device(j, c, i, o);
+    for (uint32_t i = 0; i < r->n_devices && code == EB_EXIT_OK; i++) {
+        if (r->troubles[i][0]) continue;
+        int32_t st = eb_modelcheck_resume(c, i, &err);
+        print_models(j);
+        code = settle(j, i, st, &err);
+    }
+    eb_bar_end(&j->bar);
+    if (code == EB_EXIT_OK && !j->silent) eb_check_print_resumed(r);
+    eb_modelcheck_close(&c);
+    return code;
+}
+
+/* In a runtime of its own: that a cache of another type is converted is warned of, and here meant.
+ */
+static int check_models_quietly(struct job *j, const struct options *o) {
+    struct eb_options quiet = o->o;
+    ebro_runtime *rt = NULL;
+    ebro_error err = {0};
+    if (quiet.log == EBRO_LOG_WARN) quiet.log = EBRO_LOG_ERROR;
+    if (eb_runtime_open(&quiet, &rt, &err) != EBRO_OK) return eb_complain_error(&err);
+    int code = check_models(j, rt, o);
+    ebro_runtime_close(&rt);
+    return code;
 }
 
 /* The devices that are asked for, in the order of `ebro devices`. */
@@ -336,6 +451,8 @@ static int read_report(const char *path, struct eb_saved_report *out) {
 /* 6 where a report says that something failed, as the check itself ended. */
 static int verdict_of(const struct eb_saved_report *reports, size_t n) {
     for (size_t i = 0; i < n; i++)
+        if (reports[i].n_model[EB_SAVED_FAILED] > 0) return EB_EXIT_NUMERIC;
+    for (size_t i = 0; i < n; i++)
         for (uint32_t d = 0; d < reports[i].n_devices; d++)
             if (reports[i].devices[d].n[EB_SAVED_FAILED] > 0 || reports[i].devices[d].trouble[0])
                 return EB_EXIT_NUMERIC;
@@ -412,6 +529,7 @@ static int check_all(struct job *j, const struct options *o, int32_t op) {
     for (uint32_t i = 0; i < n && code == EB_EXIT_OK; i++)
         code = check_device(j, rt, &list[i], o, op);
     ebro_runtime_close(&rt);
+    if (code == EB_EXIT_OK && op < 0 && !o->name) code = check_models_quietly(j, o);
     return code;
 }
 
@@ -419,7 +537,7 @@ static int check_all(struct job *j, const struct options *o, int32_t op) {
 static int verdict(const struct eb_check_report *r) {
     for (uint32_t i = 0; i < r->n_devices; i++)
         if (r->troubles[i][0]) return EB_EXIT_NUMERIC;
-    return r->tally.n_failed > 0 ? EB_EXIT_NUMERIC : EB_EXIT_OK;
+    return r->tally.n_failed + r->model_tally.n_failed > 0 ? EB_EXIT_NUMERIC : EB_EXIT_OK;
 }
 
 int eb_cmd_check(int argc, char **argv) {

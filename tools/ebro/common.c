@@ -12,9 +12,10 @@
 #include "modules.h"
 
 extern const unsigned char ebro_demo_config[], ebro_demo_generation_config[],
-    ebro_demo_tokenizer_config[], ebro_demo_tiktoken[], ebro_demo_weights[];
+    ebro_demo_tokenizer_config[], ebro_demo_tiktoken[], ebro_demo_weights[], ebro_demo_golden[];
 extern const uint64_t ebro_demo_config_bytes, ebro_demo_generation_config_bytes,
-    ebro_demo_tokenizer_config_bytes, ebro_demo_tiktoken_bytes, ebro_demo_weights_bytes;
+    ebro_demo_tokenizer_config_bytes, ebro_demo_tiktoken_bytes, ebro_demo_weights_bytes,
+    ebro_demo_golden_bytes;
 
 /* ---- options ---------------------------------------------------------------------------- */
 
@@ -290,8 +291,8 @@ static int32_t tell(void *user, const char *label, float fraction) {
     return 0;
 }
 
-static int32_t open_model(struct eb_session *s, const char *path, ebro_error *err) {
-    const ebro_file demo[] = {
+uint32_t eb_demo_files(ebro_file out[EB_DEMO_FILES]) {
+    const ebro_file demo[EB_DEMO_FILES] = {
         {"config.json", ebro_demo_config, (size_t)ebro_demo_config_bytes},
         {"generation_config.json", ebro_demo_generation_config,
          (size_t)ebro_demo_generation_config_bytes},
@@ -300,11 +301,22 @@ static int32_t open_model(struct eb_session *s, const char *path, ebro_error *er
         {"tiktoken.model", ebro_demo_tiktoken, (size_t)ebro_demo_tiktoken_bytes},
         {"model.safetensors", ebro_demo_weights, (size_t)ebro_demo_weights_bytes},
     };
+    memcpy(out, demo, sizeof demo);
+    return EB_DEMO_FILES;
+}
+
+const void *eb_demo_golden(size_t *bytes) {
+    *bytes = (size_t)ebro_demo_golden_bytes;
+    return ebro_demo_golden;
+}
+
+static int32_t open_model(struct eb_session *s, const char *path, ebro_error *err) {
+    ebro_file demo[EB_DEMO_FILES];
     ebro_model_options options = {
         .size = sizeof options, .path = path, .progress = tell, .progress_user = s};
     if (!path) {
         options.files = demo;
-        options.n_files = sizeof demo / sizeof *demo;
+        options.n_files = eb_demo_files(demo);
     }
     eb_bar_start(&s->bar);
     int32_t st = ebro_model_open(s->runtime, &options, &s->model, err);

@@ -105,6 +105,12 @@ bool eb_device_computes(const ebro_device_info *info);
 /* A runtime whose log goes to stderr. */
 int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err);
 
+/* The files of the demo model that is linked into the program; how many. */
+enum { EB_DEMO_FILES = 5 };
+uint32_t eb_demo_files(ebro_file out[EB_DEMO_FILES]);
+/* What is known of it in float64 (tools/golden.py). */
+const void *eb_demo_golden(size_t *bytes);
+
 /* Everything between a prompt and its logits. Zero it first; eb_session_close may follow any time.
  */
 struct eb_session {

@@ -125,6 +125,20 @@ def marks(window):
     assert len(set(left)) > 3, left
 
 
+def resumed(window):
+    """Each pair of devices has a cell, which leads to its line."""
+    rows = window.js("document.querySelectorAll('.resumed tbody tr').length")
+    cells = window.js("document.querySelectorAll('.resumed tbody td a').length")
+    assert rows > 0 and cells == rows * rows, (rows, cells)
+    window.click(".resumed td a")
+    goal = "document.querySelector('.model tr:target')"
+    window.wait(f"{goal} !== null")
+    window.wait(
+        f"(() => {{ const r = {goal}.getBoundingClientRect();"
+        "return r.top > -1 && r.top < innerHeight; })()"
+    )
+
+
 class Cases:
     def __init__(self, window):
         self.window = window
@@ -170,7 +184,7 @@ def main():
         try:
             cases = Cases(window)
             for page, which in ((invented, "invented"), (real, "the CPU's")):
-                for work in (contrast, sizes, names, filter_by_state, links, marks):
+                for work in (contrast, sizes, names, filter_by_state, links, marks, resumed):
                     cases.try_one(page, f"{which}: {work.__name__.replace('_', ' ')}", work)
             cases.try_one(invented, "texts stay texts", nothing_runs)
         finally:
