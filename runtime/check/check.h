@@ -50,9 +50,9 @@ struct eb_opcheck_options {
     uint32_t n_runs;  /* of each call, with the same input; 0: 10 */
     /* Called after each case, from the calling thread. False: no more. */
     bool (*result)(void *user, const struct eb_opcheck_result *r);
-    /* Called before the cases of each rung (eb_opcheck_rungs); caps_mask: what was taken away.
-     * NULL: not. */
-    void (*rung)(void *user, const char *name, uint64_t caps_mask);
+    /* Called before the cases of each rung (eb_opcheck_rungs); caps_mask: what was taken away,
+     * caps: what is left. NULL: not. */
+    void (*rung)(void *user, const char *name, uint64_t caps_mask, const ebro_caps *caps);
     void *user;
 };
 

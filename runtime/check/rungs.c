@@ -74,7 +74,7 @@ static int32_t run_rung(struct walk *w, uint64_t mask, uint64_t *bits, ebro_erro
     eb_opcheck_variants(d, w->run.variants);
     if (choose_ops(w)) {
         const struct eb_opcheck_options *o = w->run.options;
-        if (o->rung != NULL) o->rung(o->user, rung, mask);
+        if (o->rung != NULL) o->rung(o->user, rung, mask, &d->caps);
         st = eb_opcheck_cases(&w->run, d, err);
         memcpy(w->seen[w->n_seen++], w->run.variants, sizeof w->run.variants);
     }

@@ -53,6 +53,14 @@ result $? "the page has every case"
 run check -dev CPU --op embed -r 1 --html -
 [ $rc -eq 0 ] && [ "$(head -c 15 "$out")" = "<!DOCTYPE html>" ] && ! grep -q 'cases on' "$out"
 result $? "the page on stdout"
+run check -dev CPU --op linear -r 2 --bundle "$work/bundle.json"
+[ $rc -eq 0 ] && grep -q '"schema": "ebro-bundle-1"' "$work/bundle.json" && grep -q '"schema": "ebro-check-1"' "$work/bundle.json" &&
+    grep -q '"kernel": "Linux ' "$work/bundle.json" && grep -q '"caps": "0x' "$work/bundle.json"
+result $? "a bundle"
+! grep -qF -e "$work" -e "${HOME:-/no home}/" "$work/bundle.json" && ! grep -qwF "$(uname -n)" "$work/bundle.json" &&
+    { [ "$(id -u)" -eq 0 ] || ! grep -qwF "$(id -un)" "$work/bundle.json"; }
+result $? "which names nobody"
+fails "a bundle in the page" 1 'html and --bundle both to' check -dev CPU --op embed --html "$work/x" --bundle "$work/./x"
 fails "two reports in one file" 1 'two files are needed' check -dev CPU --op embed --json "$work/x" --html "$work/./x"
 fails "two reports on stdout" 1 'two files are needed' check -dev CPU --op embed --json - --html -
 run check -dev CPU --op embed -r 1 --json "$work/no/such/x.json" --html "$work/kept.html"
@@ -100,7 +108,7 @@ cp "$json" "$work/kept.json"
 fails "a comparison in the place of a report" 1 'which is compared' check --compare "$json" "$work/six.json" --json "$json"
 cmp -s "$json" "$work/kept.json"
 result $? "the report is still there"
-for option in "-dev CPU" --quick --full "--op linear" "--case x" "--seed 1" "-r 2" "-t 1" "--html $work/x.html"; do
+for option in "-dev CPU" --quick --full "--op linear" "--case x" "--seed 1" "-r 2" "-t 1" "--html $work/x.html" "--bundle $work/x.json"; do
     # shellcheck disable=SC2086
     fails "compare and $option" 1 'does not go with --compare' check --compare "$json" "$json" $option
 done

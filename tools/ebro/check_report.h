@@ -39,6 +39,7 @@ struct eb_check_report {
     bool full;
     char date[24]; /* UTC, ISO 8601 */
     ebro_device_info devices[EB_CHECK_MAX_DEVICES];
+    ebro_caps caps[EB_CHECK_MAX_DEVICES]; /* of the best rung */
     /* A device that could not be checked to the end: why; empty for the others. */
     char troubles[EB_CHECK_MAX_DEVICES][1024];
     uint32_t n_devices;
@@ -102,6 +103,9 @@ json_t *eb_check_model_json(const struct eb_check_report *r);
 
 /* The report as JSON, as CHECK.md describes it; NULL: out of memory. */
 json_t *eb_check_json(const struct eb_check_report *r);
+
+/* The same with the machine and what repeats failures (check_bundle.c); NULL: out of memory. */
+json_t *eb_check_bundle(const struct eb_check_report *r);
 
 /* Writes the report as one page of HTML that needs nothing else, and no script (check_html.c). As
  * eb_file_write calls it: report is a struct eb_check_report; false, with errno set: it cannot. */

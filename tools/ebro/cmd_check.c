@@ -13,7 +13,7 @@
 
 static const char usage[] =
     "usage: ebro check [-dev DEV]... [--full] [--op NAME] [--seed N]\n"
-    "                  [--json FILE] [--html FILE]\n"
+    "                  [--json FILE] [--html FILE] [--bundle FILE]\n"
     "       ebro check --compare [--json FILE] REPORT...\n"
     "\n"
     "Computes every operator on every device (the CPU is one of them) and on every\n"
@@ -49,8 +49,8 @@ struct options {
     uint64_t seed, n_runs;
     /* Of those that --compare cannot do with. */
     enum eb_arg_from threads_from, quick_from, full_from, op_from, name_from, seed_from, runs_from,
-        html_from;
-    const char *op, *name, *json, *html;
+        html_from, bundle_from;
+    const char *op, *name, *json, *html, *bundle;
 };
 
 static const struct eb_arg device_args[] = {
@@ -134,6 +134,15 @@ static const struct eb_arg output_args[] = {
      .offset = offsetof(struct options, html),
      .from = offsetof(struct options, html_from),
      .help = "the same as a page for a browser, which needs no\nnetwork"},
+    {.name = "--bundle",
+     .env = "EBRO_CHECK_BUNDLE",
+     .meta = "FILE",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct options, bundle),
+     .from = offsetof(struct options, bundle_from),
+     .help = "the JSON with what a report of a fault needs besides:\n"
+             "versions, processor, devices, commands that repeat what\n"
+             "failed; no names or paths of this machine"},
 };
 
 static const struct eb_arg compare_args[] = {
@@ -210,9 +219,10 @@ static bool note(void *user, const struct eb_opcheck_result *result) {
     return !eb_interrupted;
 }
 
-static void note_rung(void *user, const char *name, uint64_t caps_mask) {
+static void note_rung(void *user, const char *name, uint64_t caps_mask, const ebro_caps *caps) {
     struct job *j = user;
     uint32_t device = j->report.n_devices - 1;
+    if (j->n_rungs[device] == 0) j->report.caps[device] = *caps;
     if (j->n_rungs[device] == MAX_RUNGS) return;
     struct rung *rung = &j->rungs[device][j->n_rungs[device]++];
     snprintf(rung->name, sizeof rung->name, "%s", name);
@@ -390,8 +400,8 @@ static int save(const char *path, bool (*write)(FILE *f, const void *user), cons
     return EB_EXIT_USAGE;
 }
 
-static int save_json(const struct job *j, const char *path) {
-    json_t *json = eb_check_json(&j->report);
+/* Takes the JSON; NULL: it could not be made. */
+static int save_json(json_t *json, const char *path) {
     if (!json) {
         eb_complain("out of memory, or a device whose name is not UTF-8, while writing %s", path);
         return EB_EXIT_MEMORY;
@@ -401,11 +411,32 @@ static int save_json(const struct job *j, const char *path) {
     return code;
 }
 
-/* Tries both, so that the one is not lost with the other. */
+/* Tries all, so that none is lost with another. The first that failed counts. */
 static int save_all(const struct job *j, const struct options *o) {
-    int code = o->json ? save_json(j, o->json) : EB_EXIT_OK;
-    int second = o->html ? save(o->html, eb_check_html, &j->report) : EB_EXIT_OK;
-    return code != EB_EXIT_OK ? code : second;
+    const int codes[] = {
+        o->json ? save_json(eb_check_json(&j->report), o->json) : EB_EXIT_OK,
+        o->html ? save(o->html, eb_check_html, &j->report) : EB_EXIT_OK,
+        o->bundle ? save_json(eb_check_bundle(&j->report), o->bundle) : EB_EXIT_OK};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i] != EB_EXIT_OK) return codes[i];
+    return EB_EXIT_OK;
+}
+
+/* No file can hold two of them. */
+static bool share_a_file(const struct options *o) {
+    const struct {
+        const char *name, *path;
+    } files[] = {{"--json", o->json}, {"--html", o->html}, {"--bundle", o->bundle}};
+    for (size_t i = 1; i < sizeof files / sizeof *files; i++) {
+        for (size_t k = 0; k < i; k++) {
+            const char *a = files[k].path, *b = files[i].path;
+            if (!(is_stdout(a) && is_stdout(b)) && !eb_file_same(a, b)) continue;
+            eb_complain("check: %s and %s both to \"%s\": two files are needed", files[k].name,
+                        files[i].name, b);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- comparing -------------------------------------------------------------------------- */
@@ -415,9 +446,10 @@ static bool refuse_options(const struct options *o) {
     const struct {
         const char *name;
         enum eb_arg_from from;
-    } others[] = {{"-dev", o->devices.from}, {"-t", o->threads_from},  {"--quick", o->quick_from},
-                  {"--full", o->full_from},  {"--op", o->op_from},     {"--case", o->name_from},
-                  {"--seed", o->seed_from},  {"--runs", o->runs_from}, {"--html", o->html_from}};
+    } others[] = {{"-dev", o->devices.from},   {"-t", o->threads_from},  {"--quick", o->quick_from},
+                  {"--full", o->full_from},    {"--op", o->op_from},     {"--case", o->name_from},
+                  {"--seed", o->seed_from},    {"--runs", o->runs_from}, {"--html", o->html_from},
+                  {"--bundle", o->bundle_from}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (others[i].from != EB_FROM_COMMAND_LINE) continue;
         eb_complain("check: %s does not go with --compare, which computes nothing", others[i].name);
@@ -558,10 +590,7 @@ int eb_cmd_check(int argc, char **argv) {
         eb_complain("check: --quick or --full, not both");
         return EB_EXIT_USAGE;
     }
-    if ((is_stdout(o.json) && is_stdout(o.html)) || eb_file_same(o.json, o.html)) {
-        eb_complain("check: --json and --html both to \"%s\": two files are needed", o.html);
-        return EB_EXIT_USAGE;
-    }
+    if (share_a_file(&o)) return EB_EXIT_USAGE;
     int32_t op = find_op(&o, &groups[1]);
     if (op == -2) return EB_EXIT_USAGE;
     struct job *j = calloc(1, sizeof *j);
@@ -575,7 +604,7 @@ int eb_cmd_check(int argc, char **argv) {
         strftime(j->report.date, sizeof j->report.date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     j->report.seed = o.seed_from != EB_FROM_DEFAULT ? o.seed : new_seed();
     j->report.full = o.full;
-    j->silent = is_stdout(o.json) || is_stdout(o.html);
+    j->silent = is_stdout(o.json) || is_stdout(o.html) || is_stdout(o.bundle);
     eb_interrupt_catch(true);
     code = check_all(j, &o, op);
     if (code == EB_EXIT_OK && j->report.n_rows == 0 && verdict(&j->report) == EB_EXIT_OK) {
