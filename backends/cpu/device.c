@@ -1,6 +1,7 @@
 /* device.c: the CPU backend's table: probe, memory, streams, copies. Ops: op_*.c. */
 #include "cpu.h"
 #include "memory.h"
+#include "runtime/base/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,10 +72,30 @@ static uint64_t processor_caps(void) {
     return caps;
 }
 
-static const struct cpu_rung *choose_rung(uint64_t caps) {
+#define CPU_RUNG_ROW(name, needs) #name " "
+static const char rung_names[] =
+#include "rungs.def"
+    ;
+#undef CPU_RUNG_ROW
+
+/* INVALID for a name that is no rung's. */
+static int32_t check_avoided(const ebro_host *host, const char *avoid, ebro_error *err) {
+    size_t bytes;
+    for (const char *name; (name = eb_next_name(&avoid, &bytes)) != NULL;) {
+        if (eb_has_name(rung_names, name, bytes)) continue;
+        return host->fail(err, EBRO_INVALID,
+                          "cpu: there is no variant \"%.*s\" to avoid; there are: %s", (int)bytes,
+                          name, rung_names);
+    }
+    return EBRO_OK;
+}
+
+static const struct cpu_rung *choose_rung(uint64_t caps, const char *avoid) {
     const struct cpu_rung *best = NULL;
-#define CPU_RUNG_ROW(name, needs) \
-    if ((caps & (uint64_t)(needs)) == (uint64_t)(needs)) best = &cpu_rung_##name;
+#define CPU_RUNG_ROW(name, needs)                          \
+    if ((caps & (uint64_t)(needs)) == (uint64_t)(needs) && \
+        !eb_has_name(avoid, #name, sizeof #name - 1))      \
+        best = &cpu_rung_##name;
 #include "rungs.def"
 #undef CPU_RUNG_ROW
     return best;
@@ -87,21 +108,30 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
         return host->fail(err, EBRO_NO_DEVICE, "cpu: no device %" PRIu32 ", there is only 0",
                           index);
     }
+    uint64_t mask = options ? options->caps_mask : 0;
+    uint64_t bits = ((uint64_t)EBRO_CAP_UNIFIED | EBRO_CAP_STRICT | processor_caps()) & ~mask;
+    const char *avoid = options ? options->avoid : NULL;
+    int32_t st = check_avoided(host, avoid, err);
+    if (st != EBRO_OK) return st;
+    const struct cpu_rung *rung = choose_rung(bits, avoid);
+    if (!rung) {
+        return host->fail(err, EBRO_UNSUPPORTED,
+                          "cpu: no variant of any op is left: all that this processor can run of %s"
+                          "are to be avoided",
+                          rung_names);
+    }
     ebro_dev *dev = host->realloc(host->user, NULL, sizeof *dev);
     if (!dev) return host->fail(err, EBRO_NOMEM_HOST, "cpu: no %zu bytes", sizeof *dev);
-    uint64_t mask = options ? options->caps_mask : 0;
     uint64_t total = cpu_memory_total();
     uint32_t n_threads = options && options->n_threads ? options->n_threads : cpu_usable_cores();
     if (n_threads > CPU_MAX_THREADS) n_threads = CPU_MAX_THREADS;
-    *dev = (ebro_dev){.host = host};
-    int32_t st = cpu_pool_open(host, n_threads, &dev->pool, err);
+    *dev = (ebro_dev){.host = host, .rung = rung};
+    st = cpu_pool_open(host, n_threads, &dev->pool, err);
     if (st != EBRO_OK) {
         (void)host->realloc(host->user, dev, 0);
         return st;
     }
     dev->n_threads = cpu_pool_threads(dev->pool);
-    uint64_t bits = ((uint64_t)EBRO_CAP_UNIFIED | EBRO_CAP_STRICT | processor_caps()) & ~mask;
-    dev->rung = choose_rung(bits);
     host->log(host->user, EBRO_LOG_INFO, "cpu: rung %s, %u threads", dev->rung->name,
               dev->n_threads);
     dev->caps = (ebro_caps){

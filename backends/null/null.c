@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ebro/backend.h"
+#include "runtime/base/names.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -64,6 +65,15 @@ static int32_t null_device_open(const ebro_host *host, uint32_t index,
                                 ebro_error *err) {
     if (index != 0) {
         return host->fail(err, EBRO_NO_DEVICE, "there is no null device number %u", index);
+    }
+    /* Each name in the list must be one that the backend knows. */
+    const char *avoid = options != NULL ? options->avoid : NULL;
+    size_t bytes;
+    const char *name = eb_next_name(&avoid, &bytes);
+    if (name != NULL) {
+        return host->fail(err, EBRO_INVALID,
+                          "there is no variant \"%.*s\" to avoid: there are none", (int)bytes,
+                          name);
     }
     ebro_dev *dev = host->realloc(host->user, NULL, sizeof *dev);
     if (dev == NULL) {

@@ -238,7 +238,9 @@ static int32_t find_device(ebro_dev *dev, uint32_t index, ebro_error *err) {
 }
 
 /* Everything of the device but the instance, which is there. */
-static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_error *err) {
+static int32_t set_up(ebro_dev *dev, uint32_t index, const ebro_device_options *o,
+                      ebro_error *err) {
+    const uint64_t caps_mask = o != NULL ? o->caps_mask : 0;
     int32_t st = find_device(dev, index, err);
     if (st != EBRO_OK) return st;
     bool sizes =
@@ -272,7 +274,7 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
         bits |= EBRO_CAP_UNIFIED;
     fill_caps(dev, &p, bits & ~caps_mask);
     st = create_device(dev, subgroups, err);
-    if (st == EBRO_OK) st = vk_choose_variants(dev, err);
+    if (st == EBRO_OK) st = vk_choose_variants(dev, o != NULL ? o->avoid : NULL, err);
     if (st == EBRO_OK) st = vk_kernels_open(dev, err);
     return st;
 }
@@ -301,7 +303,7 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
         return host->fail(err, EBRO_NOMEM_HOST, "vulkan: no lock for the device");
     }
     int32_t st = vk_api_open(host, &dev->api, err);
-    if (st == EBRO_OK) st = set_up(dev, index, options != NULL ? options->caps_mask : 0, err);
+    if (st == EBRO_OK) st = set_up(dev, index, options, err);
     if (st != EBRO_OK) {
         device_close(dev);
         return st;

@@ -4,6 +4,7 @@
 #include "backends/vulkan/cache.h"
 #include "backends/vulkan/spirv.h"
 #include "backends/vulkan/statistics.h"
+#include "runtime/base/names.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,32 +61,15 @@ const char *vk_kernel_name(enum vk_kernel kernel) {
     return kernels[kernel].name;
 }
 
-/* ---- the ladder ------------------------------------------------------------------------- */
+/* ---- whose kernels are whose -------------------------------------------------------------- */
 
-int32_t vk_choose_variants(ebro_dev *dev, ebro_error *err) {
-    uint32_t n_fast = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if ((dev->caps.bits & rows[i].needs) == rows[i].needs)
-            dev->variants[rows[i].kernel] = &rows[i];
-    }
-    for (int k = 0; k < VK_N_KERNELS; k++) {
-        if (dev->variants[k] == NULL) {
-            return dev->host->fail(err, EBRO_UNSUPPORTED,
-                                   "vulkan: kernel %s has no variant that this device, less the "
-                                   "capabilities taken away, can run",
-                                   kernels[k].name);
-        }
-        n_fast += dev->variants[k]->needs != 0;
-        dev->host->log(dev->host->user, EBRO_LOG_DEBUG, "vulkan: kernel %s: variant %s",
-                       kernels[k].name, dev->variants[k]->name);
-    }
-    dev->host->log(dev->host->user, EBRO_LOG_INFO,
-                   "vulkan: %u of %d kernels in a faster variant than plain, subgroup size %u",
-                   n_fast, (int)VK_N_KERNELS, dev->subgroup);
-    return EBRO_OK;
-}
+enum { N_ROWS = sizeof rows / sizeof rows[0], NAME_BYTES = 64 };
 
-/* Whose kernels are whose, by the beginnings of their names. */
+#define OP_NAME(N, name) [EBRO_OP_##N] = #name,
+static const char *const op_names[] = {EBRO_OPS(OP_NAME)};
+#undef OP_NAME
+
+/* By the beginnings of their names. */
 static const struct {
     ebro_op op;
     const char *prefix;
@@ -124,8 +108,85 @@ static bool is_kernel_of(ebro_op op, int kernel) {
 
 static bool has_choice(int kernel) {
     uint32_t n = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) n += (int)rows[i].kernel == kernel;
+    for (size_t i = 0; i < N_ROWS; i++) n += (int)rows[i].kernel == kernel;
     return n > 1;
+}
+
+/* ---- the ladder ------------------------------------------------------------------------- */
+
+/* "kernel:variant", as op_variant names it. Returns its bytes. */
+static size_t name_row(const struct vk_variant *v, char name[NAME_BYTES]) {
+    return (size_t)snprintf(name, NAME_BYTES, "%s:%s", kernels[v->kernel].name, v->name);
+}
+
+static bool is_avoided(const struct vk_variant *v, const char *avoid) {
+    char name[NAME_BYTES];
+    size_t n = name_row(v, name);
+    return eb_has_name(avoid, name, n);
+}
+
+/* The variants of a kernel, or (-1) of all that have several. */
+static void list_rows(int kernel, char *text, size_t bytes) {
+    char name[NAME_BYTES];
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < N_ROWS && n < bytes; i++) {
+        if (kernel >= 0 ? (int)rows[i].kernel != kernel : !has_choice((int)rows[i].kernel))
+            continue;
+        (void)name_row(&rows[i], name);
+        n += (size_t)snprintf(text + n, bytes - n, " %s", name);
+    }
+}
+
+/* INVALID for a name that is no row's. */
+static int32_t check_avoided(const ebro_dev *dev, const char *avoid, ebro_error *err) {
+    size_t bytes;
+    for (const char *name; (name = eb_next_name(&avoid, &bytes)) != NULL;) {
+        char known[900];
+        bool found = false;
+        for (size_t i = 0; i < N_ROWS && !found; i++) {
+            char row[NAME_BYTES];
+            found = name_row(&rows[i], row) == bytes && memcmp(row, name, bytes) == 0;
+        }
+        if (found) continue;
+        list_rows(-1, known, sizeof known);
+        return dev->host->fail(err, EBRO_INVALID,
+                               "vulkan: there is no variant \"%.*s\" to avoid; there are:%s",
+                               (int)bytes, name, known);
+    }
+    return EBRO_OK;
+}
+
+static int32_t fail_kernel(const ebro_dev *dev, int kernel, ebro_error *err) {
+    char known[512];
+    const char *op = "copies";
+    for (int i = 0; i < EBRO_N_OPS; i++)
+        if (is_kernel_of((ebro_op)i, kernel)) op = op_names[i];
+    list_rows(kernel, known, sizeof known);
+    return dev->host->fail(err, EBRO_UNSUPPORTED,
+                           "vulkan: kernel %s, of %s, has no variant left that this device can run "
+                           "and that is not to be avoided; there are:%s",
+                           kernels[kernel].name, op, known);
+}
+
+int32_t vk_choose_variants(ebro_dev *dev, const char *avoid, ebro_error *err) {
+    uint32_t n_fast = 0;
+    int32_t st = check_avoided(dev, avoid, err);
+    if (st != EBRO_OK) return st;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        bool fits = (dev->caps.bits & rows[i].needs) == rows[i].needs;
+        if (fits && !is_avoided(&rows[i], avoid)) dev->variants[rows[i].kernel] = &rows[i];
+    }
+    for (int k = 0; k < VK_N_KERNELS; k++) {
+        if (dev->variants[k] == NULL) return fail_kernel(dev, k, err);
+        n_fast += dev->variants[k]->needs != 0;
+        dev->host->log(dev->host->user, EBRO_LOG_DEBUG, "vulkan: kernel %s: variant %s",
+                       kernels[k].name, dev->variants[k]->name);
+    }
+    dev->host->log(dev->host->user, EBRO_LOG_INFO,
+                   "vulkan: %u of %d kernels in a faster variant than plain, subgroup size %u",
+                   n_fast, (int)VK_N_KERNELS, dev->subgroup);
+    return EBRO_OK;
 }
 
 void vk_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes) {

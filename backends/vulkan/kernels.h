@@ -4,9 +4,10 @@
 
 #include "backends/vulkan/vulkan.h"
 
-/* Fills dev->variants: of each kernel the last variant whose needs dev->caps.bits meet. A kernel
- * without one is EBRO_UNSUPPORTED, naming it. Says once in the log what was chosen. */
-int32_t vk_choose_variants(ebro_dev *dev, ebro_error *err);
+/* Fills dev->variants: of each kernel the last variant whose needs dev->caps.bits meet and that is
+ * not to be avoided. A kernel without one is EBRO_UNSUPPORTED, naming it and its op, an unknown
+ * name in `avoid` (ebro_device_options) INVALID. Says once in the log what was chosen. */
+int32_t vk_choose_variants(ebro_dev *dev, const char *avoid, ebro_error *err);
 
 /* What was chosen for the kernels of an op, those with one variant alone left out, which are
  * "plain": as ebro_backend.op_variant. */

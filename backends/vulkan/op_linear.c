@@ -48,15 +48,14 @@ static bool same(struct class a, struct class b) {
 
 /* How a class is computed. */
 struct plan {
-    enum vk_kernel one, several; /* for one item, for several */
+    enum vk_kernel kernel; /* there is one for one item, and one for several */
     uint32_t threads, specs[VK_MATRIX_SPECS], n_specs;
     uint32_t rows, outs; /* of a group */
 };
 
-static struct plan tile_plan(const ebro_linear_args *a, struct class c) {
+static struct plan tile_plan(const ebro_linear_args *a, struct class c, bool one) {
     uint32_t rows = vk_tile_rows(a->n_rows);
-    return (struct plan){.one = VK_linear_tile_one,
-                         .several = VK_linear_tile,
+    return (struct plan){.kernel = one ? VK_linear_tile_one : VK_linear_tile,
                          .threads = EB_TILE_THREADS,
                          .specs = {(uint32_t)c.dtype, c.aligned, rows, c.transposed},
                          .n_specs = 4,
@@ -67,8 +66,7 @@ static struct plan tile_plan(const ebro_linear_args *a, struct class c) {
 static struct plan matrix_plan(const ebro_dev *dev, enum vk_kernel kernel, struct class c) {
     bool f16 = kernel == VK_linear_matrix_f16;
     struct vk_matrix_group group = vk_matrix_group(dev, f16);
-    struct plan p = {.one = kernel,
-                     .several = kernel,
+    struct plan p = {.kernel = kernel,
                      .threads = group.threads,
                      .specs = {(uint32_t)c.dtype, c.aligned, 0, c.transposed},
                      .n_specs = 4,
@@ -78,37 +76,38 @@ static struct plan matrix_plan(const ebro_dev *dev, enum vk_kernel kernel, struc
     return p;
 }
 
-static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
+static struct plan row_plan(const ebro_dev *dev, const ebro_linear_args *a, struct class c,
+                            bool one) {
+    enum vk_kernel kernel = one ? VK_linear_row_one : VK_linear_row;
     uint32_t rows = vk_row_rows(a->n_rows);
     /* More rows want more outputs to a load of x, and codes of 4 bits more than wider weights. */
     uint32_t outs = rows == 1 && c.dtype != EBRO_MXFP4 ? 2 : 4;
     uint32_t threads = vk_threads(dev, VK_ROW_THREADS);
     if (c.transposed) {
         uint32_t unit = (uint32_t)(16 / eb_dtype_bytes(c.dtype));
-        return (struct plan){.one = VK_linear_row_t_one,
-                             .several = VK_linear_row_t,
+        return (struct plan){.kernel = one ? VK_linear_row_t_one : VK_linear_row_t,
                              .threads = threads,
                              .specs = {(uint32_t)c.dtype, c.aligned, rows},
                              .n_specs = 3,
                              .rows = rows,
                              .outs = EB_ROW_T_LANES * unit};
     }
-    return (struct plan){.one = VK_linear_row_one,
-                         .several = VK_linear_row,
+    return (struct plan){.kernel = kernel,
                          .threads = threads,
                          .specs = {(uint32_t)c.dtype, c.aligned, rows, outs},
                          .n_specs = 4,
                          .rows = rows,
-                         .outs = outs * vk_row_teams(dev, VK_linear_row, threads)};
+                         .outs = outs * vk_row_teams(dev, kernel, threads)};
 }
 
 static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
-    uint32_t inputs = n_inputs(&a->items[0].w);
-    if (a->n_rows <= FEW_ROWS) return row_plan(dev, a, c);
+    uint32_t inputs = n_inputs(&a->items[0].w), n_items = 0;
+    for (uint32_t i = 0; i < a->n_items; i++) n_items += same(class_of(a, &a->items[i]), c);
+    if (a->n_rows <= FEW_ROWS) return row_plan(dev, a, c, n_items == 1);
     enum vk_kernel on_matrix =
         vk_matrix_kernel(dev, VK_linear_matrix, VK_linear_matrix_f16, c.dtype, inputs);
     if (!c.transposed && on_matrix != VK_N_KERNELS) return matrix_plan(dev, on_matrix, c);
-    return tile_plan(a, c);
+    return tile_plan(a, c, n_items == 1);
 }
 
 /* An item as an argument, and what it touches. Returns its blocks of outputs, over all batches. */
@@ -146,7 +145,8 @@ static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct cl
                                   .x_stride = (uint32_t)a->x.stride,
                                   .n_rows = a->n_rows,
                                   .row_blocks = (uint32_t)vk_div_up(a->n_rows, p.rows)};
-    struct vk_launch l = {.threads = p.threads, .n_specs = p.n_specs, .args = &args};
+    struct vk_launch l = {
+        .kernel = p.kernel, .threads = p.threads, .n_specs = p.n_specs, .args = &args};
     uint64_t blocks = 0, inputs = n_inputs(&a->items[0].w), n_items = 0;
     memcpy(l.specs, p.specs, sizeof p.specs);
     vk_reads_mat(&l, &a->x, a->n_rows, (a->n_batch - 1) * a->x_batch_elements + inputs);
@@ -155,7 +155,6 @@ static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct cl
         blocks += add_item(&l, &args.items[n_items], a, &a->items[i], p.outs);
         args.items[n_items++].end = (uint32_t)blocks;
     }
-    l.kernel = n_items == 1 ? p.one : p.several;
     l.groups = blocks * args.row_blocks;
     l.work = l.groups * inputs * p.rows * p.outs;
     return vk_launch(s, &l, err);

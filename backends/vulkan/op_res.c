@@ -16,12 +16,13 @@ int32_t vk_attn_res_mix(ebro_stream *s, const ebro_attn_res_mix_args *a, ebro_er
                           .args = &args,
                           .groups = a->n_rows,
                           .work = (uint64_t)a->n_rows * a->n_cols * (8 * a->n_sources + 4)};
-    uint32_t most = vk_stream_device(s)->caps.bits & EBRO_CAP_SUBGROUP ? 512 : 256;
+    const ebro_dev *dev = vk_stream_device(s);
+    uint32_t most = dev->variants[VK_res_mix]->needs & EBRO_CAP_SUBGROUP ? 512 : 256;
     bool wide =
         eb_mat_is_wide(&a->out) && eb_vec_is_wide(&a->norm_weight) && eb_vec_is_wide(&a->proj);
     l.threads = 64;
     while (l.threads < most && l.threads * 4 < a->n_cols) l.threads *= 2;
-    l.threads = vk_threads(vk_stream_device(s), l.threads);
+    l.threads = vk_threads(dev, l.threads);
     for (uint32_t i = 0; i < a->n_sources; i++) {
         args.sources[i] = eb_arg_mat(&a->sources[i]);
         wide = wide && eb_mat_is_wide(&a->sources[i]);

@@ -88,7 +88,8 @@ int32_t vk_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
 
     l = launch(a, VK_sample_pick, &args);
     /* One workgroup to a row: as many threads as its shared arrays allow. */
-    l.threads = threads_for(dev, a->vocab, 16, dev->caps.bits & EBRO_CAP_SUBGROUP ? 1024 : 256);
+    bool subgroups = dev->variants[VK_sample_pick]->needs & EBRO_CAP_SUBGROUP;
+    l.threads = threads_for(dev, a->vocab, 16, subgroups ? 1024 : 256);
     l.groups = a->n_rows;
     vk_reads_span(&l, a->scratch, lay.bytes);
     vk_writes_span(&l, a->ids, (uint64_t)a->n_rows * sizeof(int32_t));

@@ -94,19 +94,29 @@ int32_t ebro_device_open(ebro_runtime *runtime, const char *name, ebro_device **
     return eb_device_open(runtime, name, NULL, out, err);
 }
 
+int32_t eb_device_options_of(const ebro_device_settings *settings, ebro_device_options *out,
+                             ebro_error *err) {
+    ebro_device_settings s = {0};
+    *out = (ebro_device_options){.size = sizeof *out};
+    if (settings == NULL) return EBRO_OK;
+    if (settings->size < sizeof settings->size) {
+        return eb_fail(err, EBRO_INVALID, "device settings of %zu bytes, there must be %zu",
+                       settings->size, sizeof *settings);
+    }
+    memcpy(&s, settings, settings->size < sizeof s ? settings->size : sizeof s);
+    out->n_threads = s.n_threads;
+    out->caps_mask = s.caps_mask;
+    out->avoid = s.avoid;
+    return EBRO_OK;
+}
+
 int32_t ebro_device_open_with(ebro_runtime *runtime, const char *name,
                               const ebro_device_settings *settings, ebro_device **out,
                               ebro_error *err) {
-    ebro_device_options options = {.size = sizeof options};
-    if (settings != NULL) {
-        if (settings->size < sizeof *settings) {
-            if (out != NULL) *out = NULL;
-            return eb_fail(err, EBRO_INVALID, "device settings of %zu bytes, there must be %zu",
-                           settings->size, sizeof *settings);
-        }
-        options.n_threads = settings->n_threads;
-        options.caps_mask = settings->caps_mask;
-    }
+    ebro_device_options options;
+    if (out != NULL) *out = NULL;
+    int32_t st = eb_device_options_of(settings, &options, err);
+    if (st != EBRO_OK) return st;
     return eb_device_open(runtime, name, &options, out, err);
 }
 

@@ -23,6 +23,10 @@ struct eb_stream {
     ebro_stream *impl;
 };
 
+/* Settings, maybe of an older caller and shorter, as options; NULL: all defaults. */
+int32_t eb_device_options_of(const ebro_device_settings *settings, ebro_device_options *out,
+                             ebro_error *err);
+
 /* As ebro_device_open, with options (caps mask, threads). options may be NULL. */
 int32_t eb_device_open(ebro_runtime *rt, const char *name, const ebro_device_options *options,
                        ebro_device **out, ebro_error *err);

@@ -42,7 +42,8 @@ AT(ebro_device_settings, size, 0);
 AT(ebro_device_settings, n_threads, 8);
 AT(ebro_device_settings, reserved, 12);
 AT(ebro_device_settings, caps_mask, 16);
-GROWS(ebro_device_settings, 24);
+AT(ebro_device_settings, avoid, 24);
+GROWS(ebro_device_settings, 32);
 
 AT(ebro_file, name, 0);
 AT(ebro_file, data, 8);

@@ -68,6 +68,36 @@ static void a_masked_cap_is_gone(void **state) {
     }
 }
 
+/* ---- variants to avoid ------------------------------------------------------------------ */
+
+static int32_t open_without(const char *device, const char *avoid, ebro_device **d,
+                            ebro_error *err) {
+    const ebro_device_options o = {.size = sizeof o, .n_threads = 1, .avoid = avoid};
+    memset(err, 0, sizeof *err);
+    return eb_device_open(rt, device, &o, d, err);
+}
+
+static void unknown_variants_and_none_are_refused(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < n_devices; i++) {
+        ebro_device *d = NULL;
+        ebro_error err;
+        int32_t st = open_without(devices[i].name, "  ", &d, &err);
+        test_ok(st, &err);
+        ebro_device_close(&d);
+        st = open_without(devices[i].name, "none_such", &d, &err);
+        test_fails(st, EBRO_INVALID, &err, "\"none_such\"");
+        test_fails(st, EBRO_INVALID, &err, "there are");
+        if (strcmp(devices[i].name, "CPU") != 0) continue;
+#if defined(__x86_64__)
+        st = open_without("CPU", "avx2 plain avx512", &d, &err);
+#else
+        st = open_without("CPU", "plain", &d, &err);
+#endif
+        test_fails(st, EBRO_UNSUPPORTED, &err, "no variant of any op is left");
+    }
+}
+
 static void closing_and_describing_nothing_is_fine(void **state) {
     (void)state;
     ebro_device *none = NULL;
@@ -308,6 +338,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(caps_of_every_device),
         cmocka_unit_test(a_masked_cap_is_gone),
+        cmocka_unit_test(unknown_variants_and_none_are_refused),
         cmocka_unit_test(closing_and_describing_nothing_is_fine),
         cmocka_unit_test(allocations_of_every_kind),
         cmocka_unit_test(zero_bytes_on_every_device),

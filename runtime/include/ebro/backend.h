@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define EBRO_BACKEND_ABI 4u
+#define EBRO_BACKEND_ABI 5u
 
 enum {
     EBRO_MAX_LINEAR = 8,   /* weights of one linear call */
@@ -566,6 +566,10 @@ typedef struct ebro_device_options {
     size_t size;
     uint64_t caps_mask; /* bits to take away from what the device reports */
     uint32_t n_threads; /* CPU; 0: the backend's choice */
+    /* Variants that the ladder passes over: names as op_variant gives them, with blanks between
+     * them. NULL: none. A name that the backend does not know is INVALID, and the error names those
+     * that it knows. */
+    const char *avoid;
 } ebro_device_options;
 
 /* Entries are required unless marked optional (NULL). Destroying calls accept no NULL. */
@@ -578,8 +582,8 @@ typedef struct ebro_backend {
      * such a device is OK with *count = 0 and a reason in *err (status EBRO_NO_DEVICE). */
     int32_t (*probe)(const ebro_host *host, ebro_probe_result *out, uint32_t capacity,
                      uint32_t *count, ebro_error *err);
-    /* index: as in probe. Fails when a required op has no variant that fits, naming both. The host
-     * table stays valid until device_close. */
+    /* index: as in probe. UNSUPPORTED when a required op has no variant that fits and is not to be
+     * avoided, naming both. The host table stays valid until device_close. */
     int32_t (*device_open)(const ebro_host *host, uint32_t index,
                            const ebro_device_options *options, ebro_dev **out, ebro_error *err);
     void (*device_close)(ebro_dev *dev);

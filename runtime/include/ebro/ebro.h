@@ -154,6 +154,11 @@ typedef struct ebro_device_settings {
     uint32_t reserved;  /* 0 */
     /* Capabilities (EBRO_CAP_* of backend.h) that the device must do without. */
     uint64_t caps_mask;
+    /* Variants of its code that the device must do without: names with blanks between them, as
+     * "norm:subgroup linear_matrix:bf16" or, of the CPU, "avx512". What they fall back to takes
+     * their place; where that is nothing, the device is not opened. A name that the backend does
+     * not know is INVALID, and the error lists those it knows. NULL: none. */
+    const char *avoid;
 } ebro_device_settings;
 
 /* The same with settings; NULL: all defaults. */
