@@ -4,10 +4,17 @@
 
 #include "check/trial.h"
 
+/* The smallest check that a case is in; the larger ones have it too. */
+enum eb_case_part {
+    EB_CASE_FULL,
+    EB_CASE_QUICK,
+    EB_CASE_START /* the self-test before a device is used: what finds most in the least time */
+};
+
 struct eb_opcheck_case {
     ebro_op op;
     const char *name;
-    bool quick; /* also in a quick check */
+    enum eb_case_part part;
     /* Capabilities (EBRO_CAP_*) that the device must have claimed; without them there is no case.
      */
     uint64_t needs;

@@ -75,16 +75,16 @@ static void rows(struct eb_trial *t, uint32_t which) {
     eb_trial_same(t, eb_trial_after(t, &out), want, all, eb_budget_exact(), "rows");
 }
 
-#define CASE(op, name, quick, f, which) \
-    { EBRO_OP_##op, name, quick, 0, f, which }
+#define CASE(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, 0, f, which }
 
 static const struct eb_opcheck_case cases[] = {
-    CASE(STATE_COPY, "any alignment", true, states, 0),
-    CASE(STATE_COPY, "64 KiB and one byte", false, states, 1),
-    CASE(STATE_COPY, "one byte", false, states, 2),
-    CASE(ROWS_COPY, "lists", true, rows, 0),
-    CASE(ROWS_COPY, "rows that touch", true, rows, 1),
-    CASE(ROWS_COPY, "long rows", false, rows, 2),
+    CASE(STATE_COPY, "any alignment", START, states, 0),
+    CASE(STATE_COPY, "64 KiB and one byte", FULL, states, 1),
+    CASE(STATE_COPY, "one byte", FULL, states, 2),
+    CASE(ROWS_COPY, "lists", START, rows, 0),
+    CASE(ROWS_COPY, "rows that touch", START, rows, 1),
+    CASE(ROWS_COPY, "long rows", FULL, rows, 2),
 };
 
 const struct eb_opcheck_list eb_opcheck_copy = {cases, sizeof cases / sizeof cases[0]};

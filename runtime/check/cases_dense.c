@@ -96,6 +96,35 @@ static void all_large(struct eb_trial *t, uint32_t which) {
     multiply(t, &l, x, w);
 }
 
+/* Several weights of one type and one x, as a layer's projections: backends may take them as one.
+ */
+static void several(struct eb_trial *t, uint32_t which) {
+    enum { N = 3, IN = 96 };
+    static const uint32_t rows[] = {3, 40, 4}, out[N] = {40, 17, 72};
+    const uint32_t n_rows = rows[which];
+    const bool transposed = which == 2;
+    struct eb_trial_mat y[N];
+    struct eb_trial_weight w[N];
+    eb_trial_shape(t, "%u rows of %d to 40, 17 and 72, bf16%s", n_rows, IN,
+                   transposed ? ", transposed" : "");
+    float *x = eb_trial_normal(t, (uint64_t)n_rows * IN, 1);
+    ebro_linear_args a = {.size = sizeof a, .n_rows = n_rows, .n_items = N, .n_batch = 1};
+    a.x = eb_trial_mat(t, x, n_rows, IN, 0).m;
+    for (int i = 0; i < N; i++) {
+        w[i] = eb_trial_weight(t, EBRO_BF16, transposed ? IN : out[i], transposed ? out[i] : IN,
+                               transposed ? 8 - out[i] % 8 : 0);
+        w[i].w.transposed = transposed;
+        y[i] = eb_trial_out(t, NULL, n_rows, out[i], 3);
+        a.items[i] = (ebro_linear_item){.w = w[i].w, .out = y[i].m};
+    }
+    a.scratch = eb_trial_scratch(t, EBRO_OP_LINEAR, &a);
+    if (!eb_trial_call(t, EBRO_OP_LINEAR, &a)) return;
+    for (int i = 0; i < N; i++) {
+        const float *got = eb_trial_get(t, &y[i]);
+        if (got != NULL) compare_product(t, got, x, n_rows, w[i].v, &w[i].w, NULL);
+    }
+}
+
 /* Several weights, several batches: per-head products as MLA makes them. */
 static void batches(struct eb_trial *t, uint32_t which) {
     enum { ROWS = 3, BATCH = 4, IN = 48 };
@@ -377,59 +406,62 @@ static void mix_extremes(struct eb_trial *t, uint32_t which) {
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-#define CASE(op, name, quick, f, which) \
-    { EBRO_OP_##op, name, quick, 0, f, which }
-#define STRICT(op, name, quick, f, which) \
-    { EBRO_OP_##op, name, quick, EBRO_CAP_STRICT, f, which }
-#define LINEAR(i, name, quick) \
-    { EBRO_OP_LINEAR, name, quick, 0, linear, i }
+#define CASE(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, 0, f, which }
+#define STRICT(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, EBRO_CAP_STRICT, f, which }
+#define LINEAR(i, name, part) \
+    { EBRO_OP_LINEAR, name, EB_CASE_##part, 0, linear, i }
 
 static const struct eb_opcheck_case cases[] = {
-    LINEAR(0, "one row, f32", true),
-    LINEAR(1, "few rows, bf16", true),
-    LINEAR(2, "many rows, bf16, added to", true),
-    LINEAR(3, "odd sizes, f16", true),
-    LINEAR(4, "mxfp4", true),
-    LINEAR(5, "transposed, added to", true),
-    LINEAR(6, "transposed, many rows, f16", false),
-    LINEAR(7, "one by one", false),
-    LINEAR(8, "many rows, wide", false),
-    LINEAR(9, "mxfp4, many rows", false),
-    LINEAR(10, "a model's width, f16", false),
-    LINEAR(11, "a width that is prime, f32", false),
-    CASE(LINEAR, "2^-70 to 2^70, bf16", true, scales, 0),
-    CASE(LINEAR, "2^-70 to 2^70, f16", false, scales, 1),
-    CASE(LINEAR, "2^-70 to 2^70, mxfp4", false, scales, 2),
-    CASE(LINEAR, "2^-70 to 2^70, f32", false, scales, 3),
-    CASE(LINEAR, "largest halves", true, all_large, 0),
-    CASE(LINEAR, "largest halves, many rows", true, all_large, 1),
-    CASE(LINEAR, "batches", true, batches, 0),
-    CASE(LINEAR, "batches, transposed", false, batches, 1),
-    STRICT(LINEAR, "rows alone, bf16", true, alone, 0),
-    STRICT(LINEAR, "rows alone, f32", false, alone, 1),
-    STRICT(LINEAR, "rows alone, f16", false, alone, 2),
-    STRICT(LINEAR, "rows alone, mxfp4", false, alone, 3),
-    CASE(LINEAR, "transposed mxfp4", true, no_transposed_mx, 0),
-    CASE(EMBED, "ids outside, bf16", true, embed, 0),
-    CASE(EMBED, "ids outside, f16", false, embed, 1),
-    CASE(EMBED, "long rows, f32", false, embed, 2),
-    CASE(EMBED, "a table in two parts", true, embed_parts, 0),
-    CASE(RMS_NORM, "odd width", true, norm, 0),
-    CASE(RMS_NORM, "gated, in place", true, norm, 1),
-    CASE(RMS_NORM, "a model's width", false, norm, 2),
-    CASE(RMS_NORM, "short rows, gated", false, norm, 3),
-    CASE(RMS_NORM, "squares beyond f32", true, norm_extremes, 0),
-    CASE(ACT_MUL, "silu", true, act, 0),
-    CASE(ACT_MUL, "SiTU, odd width", true, act, 1),
-    CASE(ACT_MUL, "sigmoid, grouped", true, act, 2),
-    CASE(ACT_MUL, "largest gates, silu", true, act_extremes, 0),
-    CASE(ACT_MUL, "largest gates, SiTU", true, act_extremes, 1),
-    CASE(ACT_MUL, "largest gates, sigmoid", true, act_extremes, 2),
-    CASE(ATTN_RES_MIX, "7 sources", true, mix, 0),
-    CASE(ATTN_RES_MIX, "1 source", false, mix, 1),
-    CASE(ATTN_RES_MIX, "32 sources", false, mix, 2),
-    CASE(ATTN_RES_MIX, "a model's width", false, mix, 3),
-    CASE(ATTN_RES_MIX, "squares beyond f32, zeros", true, mix_extremes, 0),
+    LINEAR(0, "one row, f32", START),
+    LINEAR(1, "few rows, bf16", START),
+    LINEAR(2, "many rows, bf16, added to", START),
+    LINEAR(3, "odd sizes, f16", START),
+    LINEAR(4, "mxfp4", START),
+    LINEAR(5, "transposed, added to", START),
+    LINEAR(6, "transposed, many rows, f16", FULL),
+    LINEAR(7, "one by one", FULL),
+    LINEAR(8, "many rows, wide", FULL),
+    LINEAR(9, "mxfp4, many rows", FULL),
+    LINEAR(10, "a model's width, f16", FULL),
+    LINEAR(11, "a width that is prime, f32", FULL),
+    CASE(LINEAR, "2^-70 to 2^70, bf16", QUICK, scales, 0),
+    CASE(LINEAR, "2^-70 to 2^70, f16", FULL, scales, 1),
+    CASE(LINEAR, "2^-70 to 2^70, mxfp4", FULL, scales, 2),
+    CASE(LINEAR, "2^-70 to 2^70, f32", FULL, scales, 3),
+    CASE(LINEAR, "largest halves", QUICK, all_large, 0),
+    CASE(LINEAR, "largest halves, many rows", START, all_large, 1),
+    CASE(LINEAR, "several weights", START, several, 0),
+    CASE(LINEAR, "several weights, many rows", START, several, 1),
+    CASE(LINEAR, "several weights, transposed", START, several, 2),
+    CASE(LINEAR, "batches", QUICK, batches, 0),
+    CASE(LINEAR, "batches, transposed", FULL, batches, 1),
+    STRICT(LINEAR, "rows alone, bf16", QUICK, alone, 0),
+    STRICT(LINEAR, "rows alone, f32", FULL, alone, 1),
+    STRICT(LINEAR, "rows alone, f16", FULL, alone, 2),
+    STRICT(LINEAR, "rows alone, mxfp4", FULL, alone, 3),
+    CASE(LINEAR, "transposed mxfp4", QUICK, no_transposed_mx, 0),
+    CASE(EMBED, "ids outside, bf16", START, embed, 0),
+    CASE(EMBED, "ids outside, f16", FULL, embed, 1),
+    CASE(EMBED, "long rows, f32", FULL, embed, 2),
+    CASE(EMBED, "a table in two parts", QUICK, embed_parts, 0),
+    CASE(RMS_NORM, "odd width", START, norm, 0),
+    CASE(RMS_NORM, "gated, in place", START, norm, 1),
+    CASE(RMS_NORM, "a model's width", FULL, norm, 2),
+    CASE(RMS_NORM, "short rows, gated", FULL, norm, 3),
+    CASE(RMS_NORM, "squares beyond f32", QUICK, norm_extremes, 0),
+    CASE(ACT_MUL, "silu", START, act, 0),
+    CASE(ACT_MUL, "SiTU, odd width", START, act, 1),
+    CASE(ACT_MUL, "sigmoid, grouped", START, act, 2),
+    CASE(ACT_MUL, "largest gates, silu", QUICK, act_extremes, 0),
+    CASE(ACT_MUL, "largest gates, SiTU", QUICK, act_extremes, 1),
+    CASE(ACT_MUL, "largest gates, sigmoid", QUICK, act_extremes, 2),
+    CASE(ATTN_RES_MIX, "7 sources", START, mix, 0),
+    CASE(ATTN_RES_MIX, "1 source", FULL, mix, 1),
+    CASE(ATTN_RES_MIX, "32 sources", FULL, mix, 2),
+    CASE(ATTN_RES_MIX, "a model's width", FULL, mix, 3),
+    CASE(ATTN_RES_MIX, "squares beyond f32, zeros", QUICK, mix_extremes, 0),
 };
 
 const struct eb_opcheck_list eb_opcheck_dense = {cases, sizeof cases / sizeof cases[0]};

@@ -229,6 +229,18 @@ static void wide(struct eb_trial *t, uint32_t which) {
     attend(t, which, &b);
 }
 
+/* Heads and widths of a model in bf16 throughout: what kernels for matrix units want. */
+static void model_heads(struct eb_trial *t, uint32_t which) {
+    struct problem b = small();
+    b.s = (struct eb_ref_mla){16, 128, 64, 128, 512, (float)(1.0 / sqrt(192.0))};
+    b.p = (struct eb_ref_plan){.n_seqs = 2, .offsets = {0, 3, 8}};
+    b.context[0] = 70;
+    b.context[1] = 0;
+    b.dtype = b.w_dtype = EBRO_BF16;
+    b.page_tokens = 64;
+    attend(t, which, &b);
+}
+
 /* mla_decode gives a row the same bytes alone and among others. */
 static void decode_alone(struct eb_trial *t, uint32_t which) {
     struct problem b = small();
@@ -404,31 +416,36 @@ static void append_far(struct eb_trial *t, uint32_t which) {
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-#define CASE(op, name, quick, f, which) \
-    { EBRO_OP_##op, name, quick, 0, f, which }
-#define BOTH(name, quick, f, which) \
-    CASE(MLA_PREFILL, name, quick, f, which), CASE(MLA_DECODE, name, quick, f, (which) | DECODE)
+#define CASE(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, 0, f, which }
+#define UNITS(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, EBRO_CAP_MATRIX, f, which }
+#define BOTH(name, part, f, which) \
+    CASE(MLA_PREFILL, name, part, f, which), CASE(MLA_DECODE, name, part, f, (which) | DECODE)
 
 /* clang-format off */
 static const struct eb_opcheck_case cases[] = {
-    CASE(MLA_APPEND, "all keys turn", true, append_random, 0),
-    CASE(MLA_APPEND, "pages of 1, bf16", true, append_random, 1),
-    CASE(MLA_APPEND, "no key turns, f16", false, append_random, 2),
-    CASE(MLA_APPEND, "some keys turn, pages of 5", false, append_random, 3),
-    CASE(MLA_APPEND, "position 1,000,003", true, append_far, 0),
-    CASE(MLA_APPEND, "position 100,000", false, append_far, 1),
-    BOTH("many sequences", true, random_call, 0),
-    BOTH("a model's shape", false, random_call, 1),
-    BOTH("no position keys, pages of 1", false, random_call, 2),
-    BOTH("one head, pages of 5", false, random_call, 3),
-    BOTH("odd sizes, mxfp4", false, random_call, 4),
-    BOTH("nothing seen", true, masked, 0),
-    BOTH("some see nothing", true, masked, 1),
-    BOTH("contexts about a page", true, edges, 0),
-    BOTH("large scores", true, large_scores, 0),
-    BOTH("very large scores", false, large_scores, 1),
-    BOTH("wide", false, wide, 0),
-    CASE(MLA_DECODE, "a row alone", true, decode_alone, 0),
+    CASE(MLA_APPEND, "all keys turn", START, append_random, 0),
+    CASE(MLA_APPEND, "pages of 1, bf16", START, append_random, 1),
+    CASE(MLA_APPEND, "no key turns, f16", FULL, append_random, 2),
+    CASE(MLA_APPEND, "some keys turn, pages of 5", FULL, append_random, 3),
+    CASE(MLA_APPEND, "position 1,000,003", QUICK, append_far, 0),
+    CASE(MLA_APPEND, "position 100,000", FULL, append_far, 1),
+    BOTH("many sequences", START, random_call, 0),
+    BOTH("a model's shape", FULL, random_call, 1),
+    BOTH("no position keys, pages of 1", FULL, random_call, 2),
+    BOTH("one head, pages of 5", FULL, random_call, 3),
+    BOTH("odd sizes, mxfp4", FULL, random_call, 4),
+    BOTH("nothing seen", QUICK, masked, 0),
+    BOTH("some see nothing", START, masked, 1),
+    BOTH("contexts about a page", START, edges, 0),
+    BOTH("large scores", START, large_scores, 0),
+    BOTH("very large scores", FULL, large_scores, 1),
+    BOTH("wide", FULL, wide, 0),
+    BOTH("a model's heads, bf16", FULL, model_heads, 0),
+    UNITS(MLA_PREFILL, "on matrix units", START, model_heads, 0),
+    UNITS(MLA_DECODE, "on matrix units", START, model_heads, DECODE),
+    CASE(MLA_DECODE, "a row alone", QUICK, decode_alone, 0),
 };
 /* clang-format on */
 

@@ -311,7 +311,8 @@ static void run_experts(struct eb_trial *t, uint32_t which) {
                                        {60, 2, 64, 33, EBRO_F16, EBRO_ACT_SILU, true},
                                        {150, 3, 160, 133, EBRO_F32, EBRO_ACT_SILU, false},
                                        {150, 3, 160, 160, EBRO_BF16, EBRO_ACT_SITU, false},
-                                       {1, 1, 130, 70, EBRO_F16, EBRO_ACT_SITU, false}};
+                                       {1, 1, 130, 70, EBRO_F16, EBRO_ACT_SITU, false},
+                                       {40, 2, 128, 144, EBRO_F16, EBRO_ACT_SILU, false}};
     const struct experts *x = &v[which];
     struct pairs p;
     eb_trial_shape(t, "%u rows of %u, %u of %d experts of %u, %s", x->rows, x->in, x->top_k,
@@ -374,30 +375,35 @@ static void experts_alone(struct eb_trial *t, uint32_t which) {
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-#define CASE(op, name, quick, f, which) \
-    { EBRO_OP_##op, name, quick, 0, f, which }
+#define CASE(op, name, part, f, which) \
+    { EBRO_OP_##op, name, EB_CASE_##part, 0, f, which }
 
-#define ALONE(name, quick, which) \
-    { EBRO_OP_MOE_EXPERTS, name, quick, EBRO_CAP_STRICT, experts_alone, which }
+#define UNITS(name, part, which) \
+    { EBRO_OP_MOE_EXPERTS, name, EB_CASE_##part, EBRO_CAP_MATRIX, run_experts, which }
+#define ALONE(name, part, which) \
+    { EBRO_OP_MOE_EXPERTS, name, EB_CASE_##part, EBRO_CAP_STRICT, experts_alone, which }
 
 static const struct eb_opcheck_case cases[] = {
-    CASE(MOE_ROUTE, "8 of 40, bf16", true, random_route, 0),
-    CASE(MOE_ROUTE, "all of 33, one row", true, random_route, 1),
-    CASE(MOE_ROUTE, "forced", true, random_route, 2),
-    CASE(MOE_ROUTE, "600 experts, 301 rows", false, random_route, 3),
-    CASE(MOE_ROUTE, "one of 40, mxfp4", false, random_route, 4),
-    CASE(MOE_ROUTE, "ties", true, ties, 0),
-    CASE(MOE_ROUTE, "rows that are not finite", true, broken_rows, 0),
-    CASE(MOE_EXPERTS, "odd sizes, bf16", true, run_experts, 0),
-    CASE(MOE_EXPERTS, "mxfp4, SiTU", true, run_experts, 1),
-    CASE(MOE_EXPERTS, "two experts take all, f16", true, run_experts, 2),
-    CASE(MOE_EXPERTS, "150 rows, f32", false, run_experts, 3),
-    CASE(MOE_EXPERTS, "150 rows, bf16, SiTU", false, run_experts, 4),
-    CASE(MOE_EXPERTS, "one row, f16, SiTU", false, run_experts, 5),
-    ALONE("a row alone, bf16", true, 0),
-    ALONE("a row alone, f32", false, 1),
-    ALONE("a row alone, f16", false, 2),
-    ALONE("a row alone, mxfp4", false, 3),
+    CASE(MOE_ROUTE, "8 of 40, bf16", START, random_route, 0),
+    CASE(MOE_ROUTE, "all of 33, one row", QUICK, random_route, 1),
+    CASE(MOE_ROUTE, "forced", QUICK, random_route, 2),
+    CASE(MOE_ROUTE, "600 experts, 301 rows", FULL, random_route, 3),
+    CASE(MOE_ROUTE, "one of 40, mxfp4", FULL, random_route, 4),
+    CASE(MOE_ROUTE, "ties", START, ties, 0),
+    CASE(MOE_ROUTE, "rows that are not finite", QUICK, broken_rows, 0),
+    CASE(MOE_EXPERTS, "odd sizes, bf16", START, run_experts, 0),
+    CASE(MOE_EXPERTS, "mxfp4, SiTU", START, run_experts, 1),
+    CASE(MOE_EXPERTS, "two experts take all, f16", START, run_experts, 2),
+    CASE(MOE_EXPERTS, "150 rows, f32", FULL, run_experts, 3),
+    CASE(MOE_EXPERTS, "150 rows, bf16, SiTU", FULL, run_experts, 4),
+    CASE(MOE_EXPERTS, "one row, f16, SiTU", FULL, run_experts, 5),
+    CASE(MOE_EXPERTS, "40 rows, f16", FULL, run_experts, 6),
+    UNITS("on matrix units, bf16", START, 4),
+    UNITS("on matrix units, f16", START, 6),
+    ALONE("a row alone, bf16", QUICK, 0),
+    ALONE("a row alone, f32", FULL, 1),
+    ALONE("a row alone, f16", FULL, 2),
+    ALONE("a row alone, mxfp4", FULL, 3),
 };
 
 const struct eb_opcheck_list eb_opcheck_moe = {cases, sizeof cases / sizeof cases[0]};

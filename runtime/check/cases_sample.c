@@ -128,19 +128,19 @@ static void adjusted(struct eb_trial *t, uint32_t which) {
     sample(t, c);
 }
 
-#define CASE(name, quick, f, which) \
-    { EBRO_OP_SAMPLE, name, quick, 0, f, which }
+#define CASE(name, part, f, which) \
+    { EBRO_OP_SAMPLE, name, EB_CASE_##part, 0, f, which }
 
 static const struct eb_opcheck_case cases[] = {
-    CASE("400 tokens", true, random_rows, 0),
-    CASE("301 tokens, ties", true, random_rows, 1),
-    CASE("4352 tokens", false, random_rows, 2),
-    CASE("one token", true, random_rows, 3),
-    CASE("17 tokens", false, random_rows, 4),
-    CASE("9001 tokens, ties", false, random_rows, 5),
-    CASE("logits that are not finite", true, not_finite, 0),
-    CASE("adjusted, greedy", true, adjusted, 0),
-    CASE("adjusted, drawn", false, adjusted, 1),
+    CASE("400 tokens", START, random_rows, 0),
+    CASE("301 tokens, ties", START, random_rows, 1),
+    CASE("4352 tokens", FULL, random_rows, 2),
+    CASE("one token", QUICK, random_rows, 3),
+    CASE("17 tokens", FULL, random_rows, 4),
+    CASE("9001 tokens, ties", FULL, random_rows, 5),
+    CASE("logits that are not finite", QUICK, not_finite, 0),
+    CASE("adjusted, greedy", QUICK, adjusted, 0),
+    CASE("adjusted, drawn", FULL, adjusted, 1),
 };
 
 const struct eb_opcheck_list eb_opcheck_sample = {cases, sizeof cases / sizeof cases[0]};

@@ -45,6 +45,7 @@ struct eb_opcheck_result {
 struct eb_opcheck_options {
     uint64_t seed;
     bool full;        /* all cases; else those that make a quick check, a part of them */
+    bool start;       /* even fewer: those of the self-test (selftest.h) */
     int32_t op;       /* this one alone; -1: all */
     const char *name; /* of a case: this one alone; NULL: all */
     uint32_t n_runs;  /* of each call, with the same input; 0: 10 */

@@ -22,7 +22,7 @@ static uint64_t seed_of(const struct eb_opcheck_case *c, uint64_t seed) {
 }
 
 static bool is_wanted(const struct eb_opcheck_case *c, const struct eb_opcheck_options *o) {
-    if (!o->full && !c->quick) return false;
+    if (c->part < (o->start ? EB_CASE_START : o->full ? EB_CASE_FULL : EB_CASE_QUICK)) return false;
     if (o->op >= 0 && (ebro_op)o->op != c->op) return false;
     return o->name == NULL || strcmp(o->name, c->name) == 0;
 }

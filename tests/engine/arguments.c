@@ -40,6 +40,7 @@ static void null_objects(void **state) {
     REFUSES(ebro_device_list(NULL, NULL, 0, &count, &err));
     REFUSES(ebro_device_open(NULL, NULL, &device, &err));
     REFUSES(ebro_device_open_with(NULL, NULL, NULL, &device, &err));
+    REFUSES(ebro_device_open_tested(NULL, NULL, NULL, &device, &err));
     REFUSES(ebro_model_open(NULL, NULL, &model, &err));
     REFUSES(ebro_model_get_layer(NULL, 0, &layer, &err));
     REFUSES(ebro_tokenize(NULL, "a", 1, 0, NULL, 0, &n, &err));

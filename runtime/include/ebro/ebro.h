@@ -49,7 +49,7 @@ typedef enum ebro_status {
     EBRO_DEVICE_LOST = 8,  /* sticky: the device must be opened again */
     EBRO_TIMEOUT = 9,
     EBRO_CANCELLED = 10,
-    EBRO_NUMERIC = 11, /* a non-finite value where a finite one must be */
+    EBRO_NUMERIC = 11, /* a non-finite value where a finite one must be, or a failed self-test */
     EBRO_INTERNAL = 12 /* a broken invariant of Ebro itself: please report */
 } ebro_status;
 
@@ -102,8 +102,8 @@ typedef struct ebro_runtime_options {
     /* Folder that holds the backend modules, an absolute path; NULL: the folder of the Ebro library
      * (or of the program it is linked into). Never the working directory unless named here. */
     const char *module_dir;
-    /* Folder, an absolute path, in which backends keep what is slow to make again: compiled
-     * kernels. One that cannot be written to is no error. NULL: nothing is kept. */
+    /* Folder, an absolute path, for what is slow to make again: compiled kernels and results of
+     * self-tests. One that cannot be written to is no error. NULL: nothing is kept. */
     const char *cache_dir;
 } ebro_runtime_options;
 
@@ -165,6 +165,18 @@ typedef struct ebro_device_settings {
 EBRO_API int32_t ebro_device_open_with(ebro_runtime *runtime, const char *name,
                                        const ebro_device_settings *settings, ebro_device **out,
                                        ebro_error *err);
+/* The same after a self-test: every operator computes a few cases in the variants that the device
+ * chose, compared with float64, in less than two seconds in all. A variant that is wrong, does not
+ * repeat itself, or loses the device is avoided as if `avoid` had named it, and a warning in the log
+ * says which operator was how wrong, and what takes its place. Where one is wrong in every variant,
+ * the device is not opened: NUMERIC, with operator, case, error and what is allowed.
+ *
+ * The result is kept in the runtime's cache_dir for as long as device, driver, module and library
+ * are the same. Without one the test runs each time, which is why the calls above do not make it:
+ * what takes seconds must be asked for. */
+EBRO_API int32_t ebro_device_open_tested(ebro_runtime *runtime, const char *name,
+                                         const ebro_device_settings *settings, ebro_device **out,
+                                         ebro_error *err);
 EBRO_API void ebro_device_close(ebro_device **device);
 EBRO_API void ebro_device_get_info(const ebro_device *device, ebro_device_info *out);
 
