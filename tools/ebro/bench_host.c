@@ -47,12 +47,19 @@ static double load_average(void) {
     return load;
 }
 
-/* A device tells its rung in the log, as "NAME: rung RUNG, N threads". */
+struct listener {
+    struct eb_bench_host *host;
+    int32_t level; /* of --log */
+};
+
+/* A device tells its rung in the log, as "NAME: rung RUNG, N threads": the last one that it says is
+ * the one that stays. What is to be told now will not be told again. */
 static void note_rung(void *user, int32_t level, const char *text) {
-    struct eb_bench_host *h = user;
+    const struct listener *l = user;
+    struct eb_bench_host *h = l->host;
     const char *rung = strstr(text, ": rung ");
-    (void)level;
-    if (!rung || h->opened[0]) return;
+    if (level <= EBRO_LOG_WARN && level <= l->level) eb_log_to_stderr(NULL, level, text);
+    if (!rung) return;
     snprintf(h->opened, sizeof h->opened, "%s", text);
     rung += strlen(": rung ");
     size_t n = strcspn(rung, ",");
@@ -72,13 +79,16 @@ int eb_bench_describe(const struct eb_options *o, struct eb_bench_host *out) {
     ebro_device *device = NULL;
     ebro_error err = {0};
     int code = EB_EXIT_OK;
-    char modules[4096];
-    ebro_runtime_options options = {
-        .size = sizeof options, .log = note_rung, .log_user = out, .log_level = EBRO_LOG_INFO};
+    char modules[4096], cache[4096];
+    struct listener listener = {out, (int32_t)o->log};
+    ebro_runtime_options options = {.size = sizeof options,
+                                    .log = note_rung,
+                                    .log_user = &listener,
+                                    .log_level = EBRO_LOG_INFO};
     if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
+    if (eb_cache_folder(o->cache_dir, cache, sizeof cache)) options.cache_dir = cache;
     if (ebro_runtime_open(&options, &runtime, &err) != EBRO_OK ||
-        ebro_device_open_with(runtime, o->device, &settings, &device, &err) != EBRO_OK)
+        eb_device_open_for(o, runtime, &device, &err) != EBRO_OK)
         code = eb_complain_device(&err);
     else
         ebro_device_get_info(device, &out->device);

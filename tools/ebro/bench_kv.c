@@ -172,7 +172,7 @@ static int measure(struct kv_bench *t) {
 
 int eb_bench_kv(int argc, char **argv) {
     const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args, eb_model_args,
-                                          eb_log_args};
+                                          eb_trust_args, eb_log_args};
     struct eb_bench_options b;
     int code = eb_bench_options_read("bench kv", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &b);

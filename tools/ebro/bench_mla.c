@@ -445,7 +445,7 @@ static int measure(struct mla_bench *t) {
 
 int eb_bench_mla(int argc, char **argv) {
     const struct eb_arg_group groups[] = {eb_bench_args, eb_bench_output_args, eb_bench_mla_args(),
-                                          eb_log_args};
+                                          eb_trust_args, eb_log_args};
     struct eb_bench_options options;
     int code = eb_bench_options_read("bench mla", usage, groups, sizeof groups / sizeof *groups,
                                      argc, argv, &options);

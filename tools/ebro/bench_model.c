@@ -407,11 +407,9 @@ int eb_bench_model(int argc, char **argv) {
          .max = 1024,
          .offset = offsetof(struct eb_bench_options, batch),
          .help = "sequences that generate together; default: 32; 0: leaves\nthem out"}};
-    const struct eb_arg_group groups[] = {eb_bench_args,
-                                          {"Depth and batch", depth_args, 2},
-                                          eb_bench_output_args,
-                                          eb_bench_model_args(),
-                                          eb_log_args};
+    const struct eb_arg_group groups[] = {eb_bench_args,        {"Depth and batch", depth_args, 2},
+                                          eb_bench_output_args, eb_bench_model_args(),
+                                          eb_trust_args,        eb_log_args};
     struct eb_bench_options b;
     uint32_t threads[EB_BENCH_MAX_THREADS];
     size_t n = 0;

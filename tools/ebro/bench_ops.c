@@ -235,8 +235,9 @@ static int measure(struct eb_ops_bench *b) {
 }
 
 int eb_bench_ops(int argc, char **argv) {
-    const struct eb_arg_group groups[] = {eb_bench_args, op_group, eb_bench_output_args,
-                                          eb_bench_device_args(), eb_log_args};
+    const struct eb_arg_group groups[] = {eb_bench_args,        op_group,
+                                          eb_bench_output_args, eb_bench_device_args(),
+                                          eb_trust_args,        eb_log_args};
     static const char head[] = "this operator alone:\n";
     memcpy(op_help, head, sizeof head);
     list_ops(op_help + sizeof head - 1, sizeof op_help - sizeof head + 1, 52);

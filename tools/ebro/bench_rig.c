@@ -38,9 +38,8 @@ static uint64_t rotate_bytes(const struct eb_rig *r) {
 
 int eb_rig_open(struct eb_rig *r, const struct eb_options *o, const struct eb_bench_options *b) {
     *r = (struct eb_rig){.n_runs = b->n_runs, .quick = b->quick};
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
     if (eb_runtime_open(o, &r->runtime, &r->err) != EBRO_OK ||
-        ebro_device_open_with(r->runtime, o->device, &settings, &r->device, &r->err) != EBRO_OK ||
+        eb_device_open_for(o, r->runtime, &r->device, &r->err) != EBRO_OK ||
         eb_stream_open(r->device, &r->stream, &r->err) != EBRO_OK)
         return eb_complain_device(&r->err);
     if (!(r->pool = malloc(POOL * sizeof *r->pool))) {

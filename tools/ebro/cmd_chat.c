@@ -496,6 +496,7 @@ int eb_cmd_chat(int argc, char **argv) {
         eb_generation_args,
         eb_model_args,
         eb_reuse_args,
+        eb_trust_args,
         eb_log_args};
     struct eb_options o;
     int code =

@@ -121,6 +121,7 @@ int eb_cmd_inspect(int argc, char **argv) {
 
     struct eb_session s = {0};
     struct eb_inspection x = {0};
+    o.no_selftest = true; /* the device is asked, and computes nothing */
     if ((code = eb_session_open_model(&s, &o)) != EB_EXIT_OK) goto out;
     x.model = s.model_info;
     x.device = s.device_info.name;

@@ -131,6 +131,7 @@ int eb_cmd_logits(int argc, char **argv) {
         {"Prompt", prompt_args, sizeof prompt_args / sizeof *prompt_args},
         {"Output", output_args, sizeof output_args / sizeof *output_args},
         eb_model_args,
+        eb_trust_args,
         eb_log_args};
     struct eb_options o;
     int code =

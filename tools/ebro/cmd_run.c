@@ -278,6 +278,7 @@ int eb_cmd_run(int argc, char **argv) {
         {"Prompt", prompt_args, sizeof prompt_args / sizeof *prompt_args},
         eb_generation_args,
         eb_model_args,
+        eb_trust_args,
         eb_log_args};
     struct eb_options o;
     int code =

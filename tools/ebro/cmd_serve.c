@@ -481,6 +481,7 @@ int eb_cmd_serve(int argc, char **argv) {
          sizeof reply_args / sizeof *reply_args},
         eb_model_args,
         eb_reuse_args,
+        eb_trust_args,
         eb_log_args};
     struct serve_options o = {.host = "127.0.0.1",
                               .port = 8080,

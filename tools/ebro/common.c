@@ -154,6 +154,25 @@ static const struct eb_arg reuse_args[] = {
 const struct eb_arg_group eb_reuse_args = {"Memory and reuse", reuse_args,
                                            sizeof reuse_args / sizeof *reuse_args};
 
+static const struct eb_arg trust_args[] = {
+    {.name = "--avoid",
+     .env = "EBRO_AVOID",
+     .meta = "NAMES",
+     .kind = EB_ARG_TEXT,
+     .offset = offsetof(struct eb_options, avoid),
+     .help = "variants that the device must do without, by the names\n"
+             "in `ebro check --json`, with blanks between them"},
+    {.name = "--no-selftest",
+     .env = "EBRO_NO_SELFTEST",
+     .kind = EB_ARG_FLAG,
+     .offset = offsetof(struct eb_options, no_selftest),
+     .help = "do not try the device before it is used; else a part\n"
+             "of `ebro check` runs at the first start, and variants\n"
+             "that are wrong are avoided from then on"},
+};
+const struct eb_arg_group eb_trust_args = {"Right answers", trust_args,
+                                           sizeof trust_args / sizeof *trust_args};
+
 static const struct eb_arg log_args[] = {
     {.name = "--log",
      .env = "EBRO_LOG",
@@ -168,8 +187,9 @@ static const struct eb_arg log_args[] = {
      .meta = "DIR",
      .kind = EB_ARG_TEXT,
      .offset = offsetof(struct eb_options, cache_dir),
-     .help = "folder for compiled kernels of graphics devices; none:\nnothing is kept; default: "
-             "ebro in $XDG_CACHE_HOME or\n~/.cache"},
+     .help = "folder for compiled kernels of graphics devices and\n"
+             "results of self-tests; none: nothing is kept; default:\n"
+             "ebro in $XDG_CACHE_HOME or ~/.cache"},
 };
 const struct eb_arg_group eb_log_args = {"Messages and caches", log_args,
                                          sizeof log_args / sizeof *log_args};
@@ -263,7 +283,7 @@ bool eb_flush_stdout(void) {
     return false;
 }
 
-static void log_to_stderr(void *user, int32_t level, const char *text) {
+void eb_log_to_stderr(void *user, int32_t level, const char *text) {
     static const char *const names[] = {"", "error", "warning", "info", "debug", "trace"};
     (void)user;
     fprintf(stderr, "ebro: [%s] %s\n", level >= 1 && level <= 5 ? names[level] : "log", text);
@@ -277,10 +297,18 @@ int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_err
     if (eb_modules_folder(modules, sizeof modules)) options.module_dir = modules;
     if (eb_cache_folder(o->cache_dir, cache, sizeof cache)) options.cache_dir = cache;
     if (o->log > 0) {
-        options.log = log_to_stderr;
+        options.log = eb_log_to_stderr;
         options.log_level = (int32_t)o->log;
     }
     return ebro_runtime_open(&options, out, err);
+}
+
+int32_t eb_device_open_for(const struct eb_options *o, ebro_runtime *runtime, ebro_device **out,
+                           ebro_error *err) {
+    const ebro_device_settings settings = {
+        .size = sizeof settings, .n_threads = (uint32_t)o->n_threads, .avoid = o->avoid};
+    return o->no_selftest ? ebro_device_open_with(runtime, o->device, &settings, out, err)
+                          : ebro_device_open_tested(runtime, o->device, &settings, out, err);
 }
 
 /* The library's progress. Its bar is on only where a command waits for something long. */
@@ -348,8 +376,7 @@ int eb_session_open_model_alone(struct eb_session *s, const struct eb_options *o
 int eb_session_open_model(struct eb_session *s, const struct eb_options *o) {
     ebro_error err = {0};
     if (eb_runtime_open(o, &s->runtime, &err) != EBRO_OK) return eb_complain_error(&err);
-    ebro_device_settings settings = {.size = sizeof settings, .n_threads = (uint32_t)o->n_threads};
-    if (ebro_device_open_with(s->runtime, o->device, &settings, &s->device, &err) != EBRO_OK)
+    if (eb_device_open_for(o, s->runtime, &s->device, &err) != EBRO_OK)
         return eb_complain_device(&err);
     ebro_device_get_info(s->device, &s->device_info);
     if (!eb_device_computes(&s->device_info)) {

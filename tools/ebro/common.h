@@ -48,6 +48,8 @@ struct eb_options {
     enum eb_arg_from keep_from;
     uint64_t log;
     const char *cache_dir; /* NULL: the default; "none" */
+    const char *avoid;     /* variants; NULL: none */
+    bool no_selftest;
     /* prompt */
     const char *prompt, *system, *ids;
     bool chat, think;
@@ -79,6 +81,8 @@ void eb_options_init(struct eb_options *o);
 extern const struct eb_arg_group eb_model_args;
 /* "Memory and reuse", for commands whose engine reads several prompts. */
 extern const struct eb_arg_group eb_reuse_args;
+/* "Right answers", for commands that compute. */
+extern const struct eb_arg_group eb_trust_args;
 /* "Messages": how much is logged. */
 extern const struct eb_arg_group eb_log_args;
 
@@ -102,7 +106,7 @@ bool eb_flush_stdout(void);
 /* Not so for the null device, which is there for those who write backends. */
 bool eb_device_computes(const ebro_device_info *info);
 
-/* A runtime whose log goes to stderr. */
+/* A runtime whose log goes to stderr, by eb_log_to_stderr. */
 int32_t eb_runtime_open(const struct eb_options *o, ebro_runtime **out, ebro_error *err);
 
 /* The files of the demo model that is linked into the program; how many. */
@@ -110,6 +114,12 @@ enum { EB_DEMO_FILES = 5 };
 uint32_t eb_demo_files(ebro_file out[EB_DEMO_FILES]);
 /* What is known of it in float64 (tools/golden.py). */
 const void *eb_demo_golden(size_t *bytes);
+
+void eb_log_to_stderr(void *user, int32_t level, const char *text);
+
+/* The device of the options, after its self-test unless they say otherwise. */
+int32_t eb_device_open_for(const struct eb_options *o, ebro_runtime *runtime, ebro_device **out,
+                           ebro_error *err);
 
 /* Everything between a prompt and its logits. Zero it first; eb_session_close may follow any time.
  */
