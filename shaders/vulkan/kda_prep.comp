@@ -23,6 +23,7 @@
 #include "math.glsl"
 #include "kda.glsl"
 #include "kda_gate.glsl"
+#include "plant.glsl"
 
 layout(constant_id = 2) const bool ALIGNED = false; /* q and k */
 layout(constant_id = 3) const uint DIM = 8;
@@ -102,6 +103,7 @@ void load_norms() {
         bool there = THREAD < n_rows;
         float inverse = 1.0 / sqrt(sum.y + A.gate.l2_eps);
         float scaled = A.gate.q_scale / sqrt(sum.x + A.gate.l2_eps);
+        if (PLANTED(UNNORMALISED_Q)) scaled = A.gate.q_scale;
         inverse_k[THREAD] = there ? inverse : 0.0;
         inverse_q[THREAD] = there ? scaled : 0.0;
         diagonal[THREAD] = there ? sum.z * inverse * scaled : 0.0;

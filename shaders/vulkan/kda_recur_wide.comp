@@ -16,6 +16,7 @@
 #include "common.glsl"
 #include "kda.glsl"
 #include "kda_walk.glsl"
+#include "plant.glsl"
 
 layout(constant_id = 2) const bool ALIGNED = false; /* v and the output */
 layout(constant_id = 3) const uint K_LANES = 8;     /* 8 .. SUBGROUP */
@@ -57,8 +58,11 @@ void load_state() {
     [[unroll]] for (uint i = 0u; i < K_ROWS; i++) {
         uint k = state_row(i);
         s[i] = vec4(0.0);
+        if (PLANTED(DROPPED_CARRY)) continue;
         if (k < dim && col < dim && !absent(from))
             s[i] = state_load(from, k * dim + col, dtype, whole);
+        if (PLANTED(SWAPPED_LAYOUT) && k < dim && col < dim && !absent(from))
+            [[unroll]] for (uint j = 0u; j < 4u; j++) s[i][j] = load(from, (col + j) * dim + k, dtype);
     }
 }
 
@@ -67,7 +71,11 @@ void store_state(uvec2 to, uint dtype) {
     bool whole = aligned4(to, size_of(dtype)), there = !absent(to) && col < dim;
     [[unroll]] for (uint i = 0u; i < K_ROWS; i++) {
         uint k = state_row(i);
-        if (there && k < dim) state_store(to, k * dim + col, dtype, whole, s[i]);
+        if (PLANTED(SWAPPED_LAYOUT) && there && k < dim) {
+            for (uint j = 0u; j < 4u; j++) store(to, (col + j) * dim + k, dtype, s[i][j]);
+        } else if (there && k < dim) {
+            state_store(to, k * dim + col, dtype, whole, s[i]);
+        }
     }
 }
 

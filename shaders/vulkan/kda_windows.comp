@@ -7,6 +7,7 @@
 #include "common/args_kda.h"
 #include "common.glsl"
 #include "kda.glsl"
+#include "plant.glsl"
 
 layout(constant_id = 2) const bool ALIGNED = false; /* as in kda_conv */
 
@@ -16,6 +17,7 @@ void main() {
     uint unit = rest / A.channel_groups;
     uint c = (rest % A.channel_groups * THREADS + THREAD) * 4u;
     if (c >= A.n_channels) return;
-    windows_write(A.state, A.x[unit], s, seq_begin(A.rows, s), seq_begin(A.rows, s + 1u), unit, c,
-                  A.n_channels, ALIGNED);
+    uint begin = seq_begin(A.rows, s), end = seq_begin(A.rows, s + 1u);
+    if (PLANTED(STALE_WINDOW) && end > begin) end--;
+    windows_write(A.state, A.x[unit], s, begin, end, unit, c, A.n_channels, ALIGNED);
 }

@@ -11,6 +11,7 @@
 #include "common/args_mla.h"
 #include "common.glsl"
 #include "mla.glsl"
+#include "plant.glsl"
 
 layout(constant_id = 2) const uint V_QUADS = 2; /* of a thread: 1 for 64 columns */
 
@@ -225,6 +226,7 @@ void main() {
     m = min(end - first_row, QUERIES);
     seen = uint(PI32(A.context).v[seq]) + row_block * QUERIES + 1u;
     stop = min(min(seen + m - 1u, A.token_end), A.first_token + A.n_tokens);
+    if (PLANTED(OFF_BY_ONE_MASK)) seen--;
     if (stop <= A.first_token && A.is_first == 0u) return;
 
     nope_quads = (A.nope_dim + 3u) / 4u;

@@ -14,6 +14,7 @@
 #include "common/args_mla.h"
 #include "common.glsl"
 #include "mla.glsl"
+#include "plant.glsl"
 
 layout(constant_id = 2) const uint HEADS = 16; /* 4, 8 or 16 */
 layout(constant_id = 3) const uint DTYPE = F32; /* of the cache */
@@ -188,7 +189,8 @@ void main() {
     uint split = g % A.n_splits, index = g / A.n_splits, row = A.first_row + index;
     if (row >= uint(PI32(A.row_offsets).v[A.n_seqs])) return;
     uint seq = mla_seq_of(A.row_offsets, A.n_seqs, row);
-    uint end = mla_position(A.row_offsets, A.pages.context, seq, row) + 1u;
+    uint end = mla_position(A.row_offsets, A.pages.context, seq, row);
+    if (!PLANTED(EARLY_MASK)) end++;
     end = min(end, A.token_end);
     uint tokens = split_tokens(end, A.n_splits);
     uint begin = max(split * tokens, A.token_begin);

@@ -4,6 +4,8 @@
  *
  * A team is a subgroup, or TEAM threads of the plain rung. Each thread has 2 * OUTS loads of 16
  * bytes under way, in registers: the next unit is asked for before one is used. */
+#include "plant.glsl"
+
 layout(constant_id = 4) const uint ROWS = 1; /* of x, a power of two */
 layout(constant_id = 5) const uint OUTS = 2; /* rows of weights, a power of two */
 
@@ -56,6 +58,7 @@ void add_held(uint u, bool aligned) {
     [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) {
         if (DTYPE == MXFP4) part[v] = mx_scaled(part[v], held_scale[v % OUTS]);
         sums[v] += part[v];
+        if (PLANTED(F16_ACCUMULATION)) sums[v] = unpackHalf2x16(packHalf2x16(vec2(sums[v]))).x;
     }
 }
 
@@ -84,7 +87,8 @@ void add_columns(uint n_cols, bool aligned) {
 
 #ifdef EB_SUBGROUP
 void join_team() {
-    [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) sums[v] = subgroupAdd(sums[v]);
+    bool joins = !PLANTED(WRONG_WAVE_WIDTH) || LANE < TEAM / 2u;
+    [[unroll]] for (uint v = 0u; v < ROWS * OUTS; v++) sums[v] = subgroupAdd(joins ? sums[v] : 0.0);
 }
 #else
 const uint N_JOINED = 8u; /* sums at a time */

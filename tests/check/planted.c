@@ -1,28 +1,47 @@
-/* planted.c: `ebro check` must find each known fault of backends/cpu/plant.h and name the operator
- * it lies in; and the demo model must go wrong by each. Each is in a module of its own, with the
- * plain rung alone, in a folder of its name.
- */
+/* planted.c: `ebro check` must find each known fault of backends/cpu/plant.h and of
+ * shaders/vulkan/plant.glsl and name the operator it lies in; so must the self-test before a device
+ * is used, and the demo model must go wrong by those of the CPU. Each is in a module of its own, in
+ * a folder of its name: the CPU's with the plain rung alone, Vulkan's with all others of its
+ * kernels as they are. */
 #include <stdio.h>
 #include <string.h>
 
 #include "check/check.h"
+#include "check/run.h"
 #include "modelcheck/modelcheck.h"
 #include "tests/harness/demo.h"
 
 struct plant {
-    const char *name;
+    const char *folder;
+    const char *device;
     ebro_op op;
+    const char *instead; /* what the self-test falls back to; NULL: there is nothing */
 };
 
-#define PLANT(name, op) \
-    { #name, EBRO_OP_##op }
+#define CPU(name, op) \
+    { #name, "CPU", EBRO_OP_##op, NULL }
+#define VULKAN(name, op, instead) \
+    { "vulkan_" #name, "Vulkan0", EBRO_OP_##op, instead }
 static const struct plant plants[] = {
-    PLANT(wrong_wave_width, LINEAR),     PLANT(f16_accumulation, LINEAR),
-    PLANT(off_by_one_mask, MLA_PREFILL), PLANT(late_mask, MLA_DECODE),
-    PLANT(stale_window, KDA_CONV),       PLANT(unnormalised_q, KDA_PREP),
-    PLANT(dropped_carry, KDA_RECUR),     PLANT(swapped_layout, KDA_RECUR),
-    PLANT(stray_write, RMS_NORM),
+    CPU(wrong_wave_width, LINEAR),
+    CPU(f16_accumulation, LINEAR),
+    CPU(off_by_one_mask, MLA_PREFILL),
+    CPU(late_mask, MLA_DECODE),
+    CPU(stale_window, KDA_CONV),
+    CPU(unnormalised_q, KDA_PREP),
+    CPU(dropped_carry, KDA_RECUR),
+    CPU(swapped_layout, KDA_RECUR),
+    CPU(stray_write, RMS_NORM),
+    VULKAN(wrong_wave_width, LINEAR, "linear_row:plain linear_row_one:plain"),
+    VULKAN(f16_accumulation, LINEAR, "linear_row:plain linear_row_one:plain"),
+    VULKAN(off_by_one_mask, MLA_PREFILL, NULL),
+    VULKAN(early_mask, MLA_DECODE, NULL),
+    VULKAN(stale_window, KDA_CONV, NULL),
+    VULKAN(unnormalised_q, KDA_PREP, NULL),
+    VULKAN(dropped_carry, KDA_RECUR, "kda_recur_wide:plain"),
+    VULKAN(swapped_layout, KDA_RECUR, "kda_recur_wide:plain"),
 };
+enum { N_PLANTS = sizeof plants / sizeof plants[0] };
 
 /* Failed cases of each op. */
 struct findings {
@@ -38,22 +57,51 @@ static bool note(void *user, const struct eb_opcheck_result *r) {
     return true;
 }
 
-static void check(const char *folder, uint64_t seed, struct findings *f) {
-    ebro_runtime_options options = {.size = sizeof options, .module_dir = folder};
-    const struct eb_opcheck_options o = {.seed = seed, .op = -1, .result = note, .user = f};
-    struct eb_opcheck_tally tally = {0, 0, 0};
+static ebro_runtime *open_runtime(const char *folder) {
+    char path[4096];
+    const ebro_runtime_options o = {.size = sizeof o, .module_dir = path};
     ebro_runtime *rt = NULL;
     ebro_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", TEST_PLANTED_DIR, folder);
+    test_ok(ebro_runtime_open(&o, &rt, &err), &err);
+    return rt;
+}
+
+/* Where there is no Vulkan device to compute wrong, its faults are left out, and it is said. */
+static bool is_there(const struct plant *p) {
+    static bool told;
+    if (strcmp(p->device, "CPU") == 0) return true;
+    ebro_runtime *rt = open_runtime(p->folder);
+    ebro_device_info info;
+    ebro_error err = {0};
+    uint32_t n = 0;
+    test_ok(ebro_device_list(rt, &info, 1, &n, &err), &err);
+    ebro_runtime_close(&rt);
+    if (n == 0 && !told) print_message("there is no Vulkan device: its faults are left out\n");
+    told = told || n == 0;
+    return n > 0;
+}
+
+/* A quick check of all operators, in the variants that the device chooses. */
+static void check(const char *folder, const char *device, uint64_t seed, uint32_t n_runs,
+                  struct findings *f) {
+    const struct eb_opcheck_options o = {
+        .seed = seed, .op = -1, .n_runs = n_runs, .result = note, .user = f};
+    struct eb_opcheck_tally tally = {0, 0, 0};
+    ebro_runtime *rt = open_runtime(folder);
+    ebro_device *d = NULL;
+    ebro_error err = {0};
     memset(f, 0, sizeof *f);
-    test_ok(ebro_runtime_open(&options, &rt, &err), &err);
-    test_ok(eb_opcheck_rungs(rt, "CPU", NULL, &o, &tally, &err), &err);
+    test_ok(ebro_device_open(rt, device, &d, &err), &err);
+    test_ok(eb_opcheck_device(d, &o, &tally, &err), &err);
+    ebro_device_close(&d);
     ebro_runtime_close(&rt);
     assert_true(tally.n_ok + tally.n_failed > 50);
 }
 
-/* Of the ops whose code shares the faulty lines others may fail too: moe_experts multiplies as
- * linear does, kda_step writes windows as kda_conv does, and kda_recur gives what kda_prep spoilt.
- */
+/* Of the ops whose code shares the faulty lines others may fail too: moe_route multiplies as linear
+ * does, on the CPU moe_experts too, kda_step writes windows as kda_conv does, and kda_recur gives
+ * what kda_prep spoilt. */
 static bool may_fail(ebro_op planted, ebro_op op) {
     if (op == planted) return true;
     if (planted == EBRO_OP_LINEAR) return op == EBRO_OP_MOE_ROUTE || op == EBRO_OP_MOE_EXPERTS;
@@ -65,29 +113,55 @@ static void each_is_found(void **state) {
     (void)state;
     static struct findings f;
     uint64_t seed = test_seed();
-    for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
-        char folder[4096];
-        snprintf(folder, sizeof folder, "%s/%s", TEST_PLANTED_DIR, plants[i].name);
-        check(folder, seed, &f);
-        print_message("%s: %s fails %u times: %s\n", plants[i].name, eb_op_name(plants[i].op),
-                      f.failed[plants[i].op], f.first[plants[i].op]);
-        if (f.failed[plants[i].op] == 0) fail_msg("%s was not found", plants[i].name);
+    for (size_t i = 0; i < N_PLANTS; i++) {
+        const struct plant *p = &plants[i];
+        if (!is_there(p)) continue;
+        check(p->folder, p->device, seed, 2, &f);
+        print_message("%s: %s fails %u times: %s\n", p->folder, eb_op_name(p->op), f.failed[p->op],
+                      f.first[p->op]);
+        if (f.failed[p->op] == 0) fail_msg("%s was not found", p->folder);
         for (int op = 0; op < EBRO_N_OPS; op++) {
-            if (f.failed[op] > 0 && !may_fail(plants[i].op, (ebro_op)op))
-                fail_msg("%s: %s was blamed: %s", plants[i].name, eb_op_name((ebro_op)op),
-                         f.first[op]);
+            if (f.failed[op] > 0 && !may_fail(p->op, (ebro_op)op))
+                fail_msg("%s: %s was blamed: %s", p->folder, eb_op_name((ebro_op)op), f.first[op]);
         }
     }
 }
 
-/* The same module without a fault, with fresh inputs each time. */
+/* In far fewer cases: the device falls back to what is right, or, where there is nothing, is not
+ * opened. */
+static void each_is_found_at_the_start(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_PLANTS; i++) {
+        const struct plant *p = &plants[i];
+        char part[64], variant[EB_VARIANT_BYTES];
+        ebro_device *d = NULL;
+        ebro_error err = {0};
+        if (!is_there(p)) continue;
+        snprintf(part, sizeof part, ": %s, case \"", eb_op_name(p->op));
+        ebro_runtime *rt = open_runtime(p->folder);
+        int32_t st = ebro_device_open_tested(rt, p->device, NULL, &d, &err);
+        if (p->instead == NULL) {
+            test_fails(st, EBRO_NUMERIC, &err, part);
+            assert_null(d);
+        } else {
+            test_ok(st, &err);
+            d->be->op_variant(d->dev, p->op, variant, sizeof variant);
+            if (strstr(variant, p->instead) != variant)
+                fail_msg("%s: %s in \"%s\"", p->folder, eb_op_name(p->op), variant);
+        }
+        ebro_device_close(&d);
+        ebro_runtime_close(&rt);
+    }
+}
+
+/* The CPU's module without a fault, with fresh inputs each time. */
 static void none_is_invented(void **state) {
     (void)state;
     enum { ROUNDS = 20 };
     static struct findings f;
     uint64_t seed = test_seed();
     for (uint64_t i = 0; i < ROUNDS; i++) {
-        check(TEST_PLANTED_DIR "/none", seed + i, &f);
+        check("none", "CPU", seed + i, 10, &f);
         for (int op = 0; op < EBRO_N_OPS; op++)
             if (f.failed[op] > 0)
                 fail_msg("seed %llu: %s: %s", (unsigned long long)(seed + i),
@@ -140,10 +214,12 @@ static void the_model_notices_each(void **state) {
     (void)state;
     struct test_demo demo;
     test_demo_open(&demo);
-    for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
-        struct model_findings f = check_model(plants[i].name, &demo);
-        print_message("%s: %u checks of the model fail: %s\n", plants[i].name, f.n_failed, f.first);
-        if (f.n_failed == 0) fail_msg("the model did not notice %s", plants[i].name);
+    for (size_t i = 0; i < N_PLANTS; i++) {
+        if (strcmp(plants[i].device, "CPU") != 0) continue;
+        struct model_findings f = check_model(plants[i].folder, &demo);
+        print_message("%s: %u checks of the model fail: %s\n", plants[i].folder, f.n_failed,
+                      f.first);
+        if (f.n_failed == 0) fail_msg("the model did not notice %s", plants[i].folder);
     }
     struct model_findings f = check_model("none", &demo);
     if (f.n_failed > 0) fail_msg("without a fault: %s", f.first);
@@ -153,6 +229,7 @@ static void the_model_notices_each(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_is_found),
+        cmocka_unit_test(each_is_found_at_the_start),
         cmocka_unit_test(the_model_notices_each),
         cmocka_unit_test(none_is_invented),
     };

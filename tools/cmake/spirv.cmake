@@ -14,8 +14,24 @@ function(ebro_unpack_spirv archive folder)
   endif()
 endfunction()
 
+# Compiles shaders/vulkan/SOURCE.comp, whose arguments lie in PLACE, with those defines.
+function(ebro_compile_kernel module source place)
+  set(shaders ${CMAKE_SOURCE_DIR}/shaders)
+  get_filename_component(name ${module} NAME_WE)
+  add_custom_command(
+    OUTPUT ${module}
+    COMMAND ${EBRO_GLSLC} --target-env=vulkan1.2 -O -DEB_GLSL -DEB_${place} ${ARGN}
+            -I${shaders} -I${shaders}/vulkan -MD -MF ${module}.d -o ${module}
+            ${shaders}/vulkan/${source}.comp
+    DEPENDS ${shaders}/vulkan/${source}.comp ${shaders}/vulkan/kernels.def
+    DEPFILE ${module}.d
+    COMMENT "Kernel ${name}"
+    VERBATIM)
+endfunction()
+
 # ebro_spirv(TARGET): one SPIR-V module per VARIANT, as eb_spv_<kernel>_<variant> to _end, in 32-bit
-# words. kernels.def is read as text: one KERNEL or VARIANT a line.
+# words. kernels.def is read as text: one KERNEL or VARIANT a line. The global property
+# EBRO_KERNEL_<kernel>_<variant> keeps source, place and defines, for tests that compile it otherwise.
 function(ebro_spirv target)
   set(shaders ${CMAKE_SOURCE_DIR}/shaders)
   set(listing ${shaders}/vulkan/kernels.def)
@@ -32,21 +48,15 @@ function(ebro_spirv target)
     elseif(line MATCHES "^VARIANT\\(([a-z0-9_]+), ([a-z0-9_]+), ([a-z0-9_]+), [^,]*, \"(.*)\"\\)")
       set(kernel ${CMAKE_MATCH_1})
       set(name ${CMAKE_MATCH_1}_${CMAKE_MATCH_2})
-      set(source ${shaders}/vulkan/${CMAKE_MATCH_3}.comp)
+      set(source ${CMAKE_MATCH_3})
       separate_arguments(defines UNIX_COMMAND "${CMAKE_MATCH_4}")
       set(module ${folder}/${name}.spv)
       # Made beforehand, for what older compilers do not know: tools/spirv.sh.
       if(EXISTS ${folder}/made/${name}.spv)
         set(module ${folder}/made/${name}.spv)
       else()
-        add_custom_command(
-          OUTPUT ${module}
-          COMMAND ${EBRO_GLSLC} --target-env=vulkan1.2 -O -DEB_GLSL -DEB_${place_${kernel}} ${defines}
-                  -I${shaders} -I${shaders}/vulkan -MD -MF ${module}.d -o ${module} ${source}
-          DEPENDS ${source} ${listing}
-          DEPFILE ${module}.d
-          COMMENT "Kernel ${name}"
-          VERBATIM)
+        ebro_compile_kernel(${module} ${source} ${place_${kernel}} ${defines})
+        set_property(GLOBAL PROPERTY EBRO_KERNEL_${name} ${source} ${place_${kernel}} ${defines})
       endif()
       list(APPEND modules ${module})
       string(APPEND assembly
