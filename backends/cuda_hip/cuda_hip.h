@@ -51,6 +51,7 @@ enum gpu_kernel {
 /* What the ladder chose for a kernel. */
 struct gpu_choice {
     const char *variant; /* "plain", ... */
+    uint64_t needs;      /* of the variant, EBRO_CAP_* */
     void *function;
     uint32_t shared_bytes; /* that it may be given */
 };

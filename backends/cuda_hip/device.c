@@ -44,11 +44,12 @@ static int attribute(const ebro_dev *dev, int which) {
     return dev->api.DeviceGetAttribute(&value, which, dev->device) == GPU_OK ? value : 0;
 }
 
-/* What generations have; kernels.def says what each variant needs of it. */
-static uint64_t bits_of(const ebro_dev *dev) {
+/* What generations have; kernels.def says what each variant needs of it. Matrix units are those of
+ * mma.cuh, which work in waves of 32. */
+static uint64_t bits_of(const ebro_dev *dev, uint32_t wave) {
     uint64_t bits = EBRO_CAP_GRAPHS | EBRO_CAP_SUBGROUP;
-    if (dev->major * 10 + dev->minor >= 80) bits |= EBRO_CAP_MATRIX | EBRO_CAP_BF16 | EBRO_CAP_F16;
-    return bits;
+    if (dev->major * 10 + dev->minor < 80) return bits;
+    return bits | EBRO_CAP_BF16 | EBRO_CAP_F16 | (wave == 32 ? EBRO_CAP_MATRIX : 0);
 }
 
 static void fill_caps(ebro_dev *dev, uint64_t caps_mask) {
@@ -60,7 +61,7 @@ static void fill_caps(ebro_dev *dev, uint64_t caps_mask) {
     dev->n_processors = (uint32_t)attribute(dev, GPU_ATTR_N_PROCESSORS);
     dev->shared_bytes_most = (uint32_t)attribute(dev, GPU_ATTR_SHARED_BYTES_MOST);
     dev->caps = (ebro_caps){.size = sizeof dev->caps,
-                            .bits = bits_of(dev) & ~caps_mask,
+                            .bits = bits_of(dev, wave) & ~caps_mask,
                             .wave_min = wave,
                             .wave_max = wave,
                             .shared_bytes = (uint64_t)attribute(dev, GPU_ATTR_SHARED_BYTES),

@@ -98,6 +98,7 @@ static int32_t choose(ebro_dev *dev, enum gpu_kernel k, uint32_t *n_fast, ebro_e
                                images[kernels[k].image].name, chosen->function, r);
     }
     c->variant = chosen->name;
+    c->needs = chosen->needs;
     c->shared_bytes = (uint32_t)dev->caps.shared_bytes;
     *n_fast += chosen->needs != 0;
     dev->host->log(dev->host->user, EBRO_LOG_DEBUG, GPU_BACKEND ": kernel %s: variant %s",

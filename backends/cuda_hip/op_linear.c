@@ -27,6 +27,7 @@ static uint32_t n_outputs(const ebro_weight *w) {
 struct plan {
     enum gpu_kernel kernel;
     uint32_t threads;
+    uint32_t shared_bytes;
     uint32_t rows, outs; /* of a block */
 };
 
@@ -76,9 +77,31 @@ static struct plan tile_plan(struct class c) {
                          .outs = EB_TILE_OUTS};
 }
 
+/* Outputs of all items of a class, over all batches. */
+static uint64_t n_all_outputs(const ebro_linear_args *a, struct class c) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < a->n_items; i++)
+        if (same(class_of(&a->items[i]), c)) n += n_outputs(&a->items[i].w);
+    return n * a->n_batch;
+}
+
 static struct plan plan_of(const ebro_dev *dev, const ebro_linear_args *a, struct class c) {
-    if (a->n_rows > FEW_ROWS) return tile_plan(c);
-    return c.transposed ? row_t_plan(a->n_rows, c) : row_plan(dev, a->n_rows, c);
+    static const enum gpu_kernel kernels[][2] = {
+        {GPU_linear_matrix_bf16_64, GPU_linear_matrix_bf16_128},
+        {GPU_linear_matrix_mxfp4_64, GPU_linear_matrix_mxfp4_128}};
+    if (a->n_rows <= FEW_ROWS)
+        return c.transposed ? row_t_plan(a->n_rows, c) : row_plan(dev, a->n_rows, c);
+    if (c.transposed) return tile_plan(c);
+    uint64_t blocks =
+        gpu_div_up(a->n_rows, 128) * gpu_div_up(n_all_outputs(a, c), EB_PRODUCT_MATRIX_OUTS);
+    struct gpu_matrix m = gpu_matrix(dev, kernels, c.dtype, a->items[0].w.cols,
+                                     a->n_rows > 64 && blocks >= dev->n_processors);
+    if (m.kernel == GPU_N_KERNELS) return tile_plan(c);
+    return (struct plan){.kernel = m.kernel,
+                         .threads = EB_PRODUCT_MATRIX_THREADS(m.rows),
+                         .shared_bytes = EB_PRODUCT_MATRIX_BYTES(m.rows),
+                         .rows = m.rows,
+                         .outs = EB_PRODUCT_MATRIX_OUTS};
 }
 
 /* An item as an argument. Returns its blocks of outputs, over all batches. */
@@ -113,7 +136,8 @@ static int32_t launch_class(ebro_stream *s, const ebro_linear_args *a, struct cl
     const struct gpu_launch l = {.kernel = p.kernel,
                                  .threads = p.threads,
                                  .groups = blocks * args.row_blocks,
-                                 .args = &args};
+                                 .args = &args,
+                                 .shared_bytes = p.shared_bytes};
     return gpu_launch(s, &l, err);
 }
 

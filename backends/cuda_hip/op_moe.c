@@ -4,8 +4,11 @@
 #include "backends/cuda_hip/product.h"
 #include "shaders/common/args_moe.h"
 
-/* Per expert, on average, up to which weights bound the time. */
-enum { FEW_PAIRS = 8 };
+enum {
+    FEW_PAIRS = 8,   /* per expert, on average, up to which weights bound the time */
+    FULL_PAIRS = 96, /* ... above which they fill blocks of 128 */
+    LEAST_BLOCK = 64 /* slots of a block of the plan */
+};
 
 static uint64_t align16(uint64_t bytes) {
     return (bytes + 15) / 16 * 16;
@@ -43,6 +46,8 @@ struct call {
     const ebro_moe_experts_args *a;
     struct layout at;
     bool few;
+    struct gpu_matrix matrix;
+    uint32_t block; /* slots of a block of the plan */
 };
 
 /* One of the two rounds of products. */
@@ -65,8 +70,8 @@ static int32_t launch_plan(const struct call *c, ebro_error *err) {
         .offsets = eb_arg_span(a->offsets),
         .plan = eb_arg_span(scratch_at(c, c->at.plan)),
         .n_experts = a->n_experts,
-        .n_blocks = (uint32_t)most_blocks(a, c->at.pairs, EB_PRODUCT_TILE_ROWS),
-        .rows = EB_PRODUCT_TILE_ROWS};
+        .n_blocks = (uint32_t)most_blocks(a, c->at.pairs, c->block),
+        .rows = c->block};
     const struct gpu_launch l = {
         .kernel = GPU_moe_plan, .threads = EB_MOE_PLAN_THREADS, .groups = 1, .args = &args};
     return gpu_launch(c->s, &l, err);
@@ -90,9 +95,15 @@ static uint32_t shape_round(const struct call *c, struct gpu_launch *l, uint64_t
         *units = c->at.pairs;
         return gpu_row_waves(gpu_stream_device(c->s)) * EB_ROW_OUTS;
     }
+    *units = most_blocks(a, c->at.pairs, c->block);
+    if (c->matrix.kernel != GPU_N_KERNELS) {
+        l->kernel = c->matrix.kernel;
+        l->threads = EB_PRODUCT_MATRIX_THREADS(c->block);
+        l->shared_bytes = EB_PRODUCT_MATRIX_BYTES(c->block);
+        return EB_PRODUCT_MATRIX_OUTS;
+    }
     l->kernel = tiles[a->dtype];
     l->threads = EB_TILE_THREADS;
-    *units = most_blocks(a, c->at.pairs, EB_PRODUCT_TILE_ROWS);
     return EB_TILE_OUTS;
 }
 
@@ -141,9 +152,22 @@ static int32_t launch_sum(const struct call *c, ebro_error *err) {
     return gpu_launch(c->s, &l, err);
 }
 
-int32_t gpu_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err) {
+/* How the products are computed. */
+static struct call plan_call(ebro_stream *s, const ebro_moe_experts_args *a) {
+    static const enum gpu_kernel kernels[][2] = {
+        {GPU_moe_matrix_bf16_64, GPU_moe_matrix_bf16_128},
+        {GPU_moe_matrix_mxfp4_64, GPU_moe_matrix_mxfp4_128}};
     struct call c = {.s = s, .a = a, .at = layout_of(a)};
+    uint32_t least = a->in_dim < a->inner_dim ? a->in_dim : a->inner_dim;
+    bool full = c.at.pairs > (uint64_t)FULL_PAIRS * a->n_experts;
     c.few = c.at.pairs <= (uint64_t)FEW_PAIRS * a->n_experts;
+    c.matrix = gpu_matrix(gpu_stream_device(s), kernels, a->dtype, least, full);
+    c.block = c.matrix.kernel != GPU_N_KERNELS ? c.matrix.rows : EB_PRODUCT_TILE_ROWS;
+    return c;
+}
+
+int32_t gpu_moe_experts(ebro_stream *s, const ebro_moe_experts_args *a, ebro_error *err) {
+    const struct call c = plan_call(s, a);
     const ebro_span inner = scratch_at(&c, c.at.inner);
     const struct round up = {.n_parts = 2,
                              .x = a->x,

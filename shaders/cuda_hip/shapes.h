@@ -28,6 +28,11 @@
 /* linear_tile, moe_tile: rows. */
 #define EB_PRODUCT_TILE_ROWS 64
 
+/* linear_matrix, moe_matrix, for `rows`: outputs, threads, bytes of shared memory. */
+#define EB_PRODUCT_MATRIX_OUTS 128
+#define EB_PRODUCT_MATRIX_THREADS(rows) (2 * (rows))
+#define EB_PRODUCT_MATRIX_BYTES(rows) (2 * (2 * 64 * (rows) + (64 + 8) * EB_PRODUCT_MATRIX_OUTS))
+
 /* moe_plan: threads; moe_sum: threads, each with a column. */
 #define EB_MOE_PLAN_THREADS 256
 #define EB_MOE_SUM_THREADS 128

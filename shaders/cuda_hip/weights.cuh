@@ -82,12 +82,16 @@ EB_DEVICE eb_vec4 quad_of(const eb_words4 &unit, unsigned i) {
     return v;
 }
 
-/* sum * 4 * 2^(scale - 127), with 255 for NaN: in two steps, for the factor need not be an f32. */
-EB_DEVICE float mx_scaled(float sum, unsigned scale) {
+/* 4 * 2^(scale - 127), with 255 for NaN, as the product of two factors, for it need not be an f32.
+ */
+EB_DEVICE float mx_factor(unsigned scale, unsigned which) {
     int power = (int)scale - 125, half_power = power >> 1;
-    float a = float_of((unsigned)(half_power + 127) << 23);
-    float b = float_of((unsigned)(power - half_power + 127) << 23);
-    return scale == 255 ? float_of(0x7fc00000u) : sum * a * b;
+    if (scale == 255) return float_of(0x7fc00000u);
+    return float_of((unsigned)((which == 0 ? half_power : power - half_power) + 127) << 23);
+}
+
+EB_DEVICE float mx_scaled(float sum, unsigned scale) {
+    return sum * mx_factor(scale, 0) * mx_factor(scale, 1);
 }
 
 /* Values 4 q .. 4 q + 3 of an f32 row. */
