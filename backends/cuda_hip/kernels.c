@@ -5,6 +5,7 @@
 
 #include "backends/cuda_hip/cuda_hip.h"
 #include "backends/kernel_args.h"
+#include "shaders/cuda_hip/args_product.h"
 
 /* ---- what kernels.def lists ------------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
  * then the sum over a row's choices. Few pairs per expert go to a kernel bound by the bytes of the
  * weights, many, in blocks that a plan on the device lists, to one bound by arithmetic. */
 #include "backends/cuda_hip/product.h"
-#include "shaders/common/args_moe.h"
+#include "shaders/cuda_hip/args_product.h"
 
 enum {
     FEW_PAIRS = 8,   /* per expert, on average, up to which weights bound the time */
-    FULL_PAIRS = 96, /* ... above which they fill blocks of 128 */
+    FULL_PAIRS = 64, /* ... above which they fill blocks of 128 */
     LEAST_BLOCK = 64 /* slots of a block of the plan */
 };
 

@@ -25,13 +25,6 @@ struct eb_moe_args {
     eb_f32 beta, beta2;
 };
 
-/* The same where no constant of a pipeline says what becomes of a sum. */
-struct eb_moe_round_args {
-    EB_T(eb_moe_args) of;
-    eb_u32 act; /* 0: one weight, w2; else w1 and w3 and EBRO_ACT_SILU or EBRO_ACT_SITU + 1 */
-    eb_u32 reserved;
-};
-
 struct eb_moe_plan_args {
     eb_addr offsets, plan;
     eb_u32 n_experts, n_blocks; /* room in the plan: what is left over gets n = 0 */

@@ -2,7 +2,7 @@
 #ifndef EB_LINEAR_CUH
 #define EB_LINEAR_CUH
 
-#include "common/args_linear.h"
+#include "args_product.h"
 #include "weights.cuh"
 
 struct linear_place {

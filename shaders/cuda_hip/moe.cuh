@@ -2,7 +2,7 @@
 #ifndef EB_MOE_CUH
 #define EB_MOE_CUH
 
-#include "common/args_moe.h"
+#include "args_product.h"
 #include "math.cuh"
 #include "weights.cuh"
 

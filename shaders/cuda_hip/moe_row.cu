@@ -40,6 +40,8 @@ static EB_DEVICE void moe_rows(const eb_moe_round_args &args) {
     unsigned expert = owner.expert, end = owner.end;
     if (expert == a.n_experts || (slot - owner.begin) % ROWS != 0) return;
     t.n_cols = a.n_in;
+    t.lane = lane_id();
+    t.n_lanes = EB_WAVE;
     t.aligned = is_aligned<DTYPE>(a, expert, parts == 2);
     EB_UNROLL
     for (unsigned o = 0; o < OUTS; o++) {

@@ -23,17 +23,40 @@ EB_DEVICE eb_words4 *unit_at(matrix_row *rows, unsigned row, unsigned u) {
     return &rows[row].units[u ^ (row / 2 % 4)];
 }
 
-/* The f32 bits of the bf16 next to x; of the largest one for what rounds beyond it. */
-EB_DEVICE unsigned nearest_bf16(float x) {
-    unsigned u = bits_of(x), size = u & 0x7fffffffu;
-    if (size > 0x7f800000u) return (u | 0x400000u) & 0xffff0000u;
-    if (size >= 0x7f7f8000u && size < 0x7f800000u) return (u & 0x80000000u) | 0x7f7f0000u;
-    return (size == 0x7f800000u ? u : u + 0x8000u) & 0xffff0000u;
+/* From here on a bf16 near a value may be infinite. */
+constexpr unsigned EB_BEYOND_BF16 = 0x7f7f8000u;
+
+EB_DEVICE unsigned size_bits(float x) {
+    return bits_of(x) & 0x7fffffffu;
 }
 
-/* What that leaves: of an infinite x nothing. */
-EB_DEVICE float rest_of(float x, unsigned near) {
-    return (bits_of(x) & 0x7fffffffu) == 0x7f800000u ? 0.0f : x - float_of(near);
+/* The f32 bits of the bf16 next to x; of the largest one for what rounds beyond it. ORDINARY: x is
+ * below EB_BEYOND_BF16. */
+template <bool ORDINARY>
+EB_DEVICE unsigned nearest_bf16(float x) {
+    unsigned u = bits_of(x), size = size_bits(x);
+    if (ORDINARY || size < EB_BEYOND_BF16) return (u + 0x8000u) & 0xffff0000u;
+    if (size < 0x7f800000u) return (u & 0x80000000u) | 0x7f7f0000u;
+    return size == 0x7f800000u ? u : (u | 0x400000u) & 0xffff0000u;
+}
+
+/* Eight values of x as two units: of the nearest bf16, and of what they leave, of an infinite x
+ * nothing. */
+template <bool ORDINARY>
+EB_DEVICE void split(const eb_vec4 *x, eb_words4 &near, eb_words4 &rest) {
+    unsigned n[8], r[8];
+    EB_UNROLL
+    for (unsigned i = 0; i < 8; i++) {
+        float v = x[i / 4].v[i % 4];
+        n[i] = nearest_bf16<ORDINARY>(v);
+        bool leaves = ORDINARY || size_bits(v) != 0x7f800000u;
+        r[i] = nearest_bf16<ORDINARY>(leaves ? v - float_of(n[i]) : 0.0f);
+    }
+    EB_UNROLL
+    for (unsigned i = 0; i < 4; i++) {
+        near.w[i] = n[2 * i] >> 16 | n[2 * i + 1];
+        rest.w[i] = r[2 * i] >> 16 | r[2 * i + 1];
+    }
 }
 
 template <unsigned DTYPE, unsigned BM_>
@@ -95,33 +118,48 @@ struct matrix_tile {
         return load_unit(row, first / unit_of<DTYPE>(), aligned);
     }
 
-    /* Zeros behind the last input. */
-    template <class PLACE>
-    EB_DEVICE void fetch(const PLACE &p, unsigned k0, held &h) {
+    /* WHOLE: all of the tile is there and aligned, so that no load waits for a branch; else with
+     * zeros behind the last input. */
+    template <bool WHOLE, class PLACE>
+    EB_DEVICE void fetch_tile(const PLACE &p, unsigned k0, held &h) {
         EB_UNROLL
         for (unsigned s = 0; s < X_SLOTS; s++) {
-            unsigned q = k0 / 4 + thread_id() % UNITS * 2;
-            h.x[s][0] = x_part(x_at[s], q, p.n_in, p.aligned);
-            h.x[s][1] = x_part(x_at[s], q + 1, p.n_in, p.aligned);
+            EB_UNROLL
+            for (unsigned i = 0; i < 2; i++) {
+                unsigned q = k0 / 4 + thread_id() % UNITS * 2 + i;
+                h.x[s][i] =
+                    WHOLE ? x_quad(x_at[s], q, true) : x_part(x_at[s], q, p.n_in, p.aligned);
+            }
         }
         EB_UNROLL
         for (unsigned s = 0; s < W_SLOTS; s++) {
             unsigned first = DTYPE == EB_MXFP4 ? k0 : k0 + w_load(s) * 8;
-            h.w[s] = load_w(w_at[s], first, p.n_in, p.aligned);
+            h.w[s] = WHOLE ? load_unit(w_at[s], first / unit_of<DTYPE>(), true)
+                           : load_w(w_at[s], first, p.n_in, p.aligned);
             if (DTYPE == EB_MXFP4) h.scale[s] = at<const unsigned char>(scale_at[s])[k0 / 32];
         }
     }
 
+    template <class PLACE>
+    EB_DEVICE void fetch(const PLACE &p, unsigned k0, held &h) {
+        if (p.aligned && k0 + BK <= p.n_in)
+            fetch_tile<true>(p, k0, h);
+        else
+            fetch_tile<false>(p, k0, h);
+    }
+
     EB_DEVICE static void stow_x(stage &to, unsigned row, const eb_vec4 *x) {
         eb_words4 near, rest;
+        unsigned most = 0;
         EB_UNROLL
-        for (unsigned i = 0; i < 4; i++) {
-            float low = x[i / 2].v[i % 2 * 2], high = x[i / 2].v[i % 2 * 2 + 1];
-            unsigned near_low = nearest_bf16(low), near_high = nearest_bf16(high);
-            near.w[i] = near_low >> 16 | near_high;
-            rest.w[i] =
-                nearest_bf16(rest_of(low, near_low)) >> 16 | nearest_bf16(rest_of(high, near_high));
+        for (unsigned i = 0; i < 8; i++) {
+            unsigned size = size_bits(x[i / 4].v[i % 4]);
+            most = size > most ? size : most;
         }
+        if (most < EB_BEYOND_BF16)
+            split<true>(x, near, rest);
+        else
+            split<false>(x, near, rest);
         *unit_at(to.x, row, thread_id() % UNITS) = near;
         *unit_at(to.rest, row, thread_id() % UNITS) = rest;
     }

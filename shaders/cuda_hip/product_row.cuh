@@ -1,6 +1,6 @@
-/* product_row.cuh: a few rows of x times a few rows of weights, by a wave whose lanes share the
- * columns: bound by the bytes of the weights, each read once for all rows. The kernel fills a
- * row_task and calls row_products; every lane then has all sums.
+/* product_row.cuh: a few rows of x times a few rows of weights, by a wave, or several, whose lanes
+ * share the columns: bound by the bytes of the weights, each read once for all rows. The kernel
+ * fills a row_task and calls row_products; every lane then has all sums of its wave.
  *
  * A lane has DEPTH * OUTS loads of 16 bytes under way, in registers. x comes from the block's
  * cache, where all its waves read the same. */
@@ -14,6 +14,7 @@ struct row_task {
     const float *x[ROWS];
     eb_addr w[OUTS], scales[OUTS]; /* scales: of MXFP4 */
     unsigned n_cols;
+    unsigned lane, n_lanes;  /* which this thread is of those that share the columns */
     bool aligned;            /* all rows start at multiples of 16 bytes */
     float sums[ROWS * OUTS]; /* [row][output] */
 };
@@ -63,7 +64,7 @@ EB_DEVICE void add_units(row_task<ROWS, OUTS> &t, unsigned u, const row_units<OU
 /* What lies behind the last whole unit. */
 template <unsigned DTYPE, unsigned ROWS, unsigned OUTS>
 EB_DEVICE void add_tail(row_task<ROWS, OUTS> &t, unsigned begin) {
-    for (unsigned c = begin + lane_id(); c < t.n_cols; c += EB_WAVE) {
+    for (unsigned c = begin + t.lane; c < t.n_cols; c += t.n_lanes) {
         EB_UNROLL
         for (unsigned v = 0; v < ROWS * OUTS; v++)
             t.sums[v] += t.x[v / OUTS][c] * load(t.w[v % OUTS], c, DTYPE);
@@ -72,23 +73,24 @@ EB_DEVICE void add_tail(row_task<ROWS, OUTS> &t, unsigned begin) {
 
 template <unsigned DTYPE, bool ALIGNED, unsigned ROWS, unsigned OUTS>
 EB_DEVICE void add_columns(row_task<ROWS, OUTS> &t) {
-    unsigned n = t.n_cols / unit_of<DTYPE>(), u = lane_id();
+    unsigned n = t.n_cols / unit_of<DTYPE>(), u = t.lane;
     /* Units that a lane asks for together. */
     constexpr unsigned DEPTH = ROWS * OUTS <= 8 ? 4 : 2;
     row_units<OUTS> held[DEPTH];
-    for (; u + (DEPTH - 1) * EB_WAVE < n; u += DEPTH * EB_WAVE) {
+    for (; u + (DEPTH - 1) * t.n_lanes < n; u += DEPTH * t.n_lanes) {
         EB_UNROLL
         for (unsigned d = 0; d < DEPTH; d++)
-            load_units<DTYPE, ALIGNED>(t, u + d * EB_WAVE, held[d]);
+            load_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
         EB_UNROLL
-        for (unsigned d = 0; d < DEPTH; d++) add_units<DTYPE, ALIGNED>(t, u + d * EB_WAVE, held[d]);
+        for (unsigned d = 0; d < DEPTH; d++)
+            add_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     }
     EB_UNROLL
     for (unsigned d = 0; d < DEPTH - 1; d++)
-        if (u + d * EB_WAVE < n) load_units<DTYPE, ALIGNED>(t, u + d * EB_WAVE, held[d]);
+        if (u + d * t.n_lanes < n) load_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     EB_UNROLL
     for (unsigned d = 0; d < DEPTH - 1; d++)
-        if (u + d * EB_WAVE < n) add_units<DTYPE, ALIGNED>(t, u + d * EB_WAVE, held[d]);
+        if (u + d * t.n_lanes < n) add_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     if (DTYPE != EB_MXFP4) add_tail<DTYPE>(t, n * unit_of<DTYPE>());
 }
 

@@ -6,7 +6,7 @@
  * storing nor reading meets a bank twice. The next tile is on its way, in registers, while one is
  * multiplied.
  *
- * PLACE, for the product_matrix.cuh too, says where rows lie:
+ * PLACE, for product_matrix.cuh too, says where rows lie:
  *   n_in, aligned          inputs; whether all rows start at multiples of 16 bytes
  *   x_row(m)               row m of the tile of x; past the last one any row
  *   w_row(n), scales(n)    the weights of output n of the tile, likewise; scales: of MXFP4
@@ -132,19 +132,34 @@ struct tile {
         }
     }
 
-    template <class PLACE>
-    EB_DEVICE void fetch(const PLACE &p, unsigned k0, held &h) {
+    /* WHOLE: all of the tile is there and aligned, so that no load waits for a branch; else with
+     * zeros behind the last input. */
+    template <bool WHOLE, class PLACE>
+    EB_DEVICE void fetch_tile(const PLACE &p, unsigned k0, held &h) {
         EB_UNROLL
-        for (unsigned s = 0; s < X_SLOTS; s++)
-            h.x[s] = x_part(x_at[s], k0 / 4 + thread_id() % 4, p.n_in, p.aligned);
+        for (unsigned s = 0; s < X_SLOTS; s++) {
+            unsigned q = k0 / 4 + thread_id() % 4;
+            h.x[s] = WHOLE ? x_quad(x_at[s], q, true) : x_part(x_at[s], q, p.n_in, p.aligned);
+        }
         EB_UNROLL
         for (unsigned s = 0; s < W_SLOTS; s++) {
+            unsigned first = k0 + w_slot(s) % LOADS * LOAD;
             if constexpr (TRANSPOSED)
                 h.w[s] = load_w_t(p, k0 + t_in() + s);
+            else if constexpr (WHOLE && DTYPE != EB_MXFP4)
+                h.w[s] = load_unit(w_at[s], first / LOAD, true);
             else
-                h.w[s] = load_w(w_at[s], k0 + w_slot(s) % LOADS * LOAD, p.n_in, p.aligned);
+                h.w[s] = load_w(w_at[s], first, p.n_in, WHOLE || p.aligned);
         }
         if (DTYPE == EB_MXFP4) h.scale = at<const unsigned char>(scale_at)[k0 / 32];
+    }
+
+    template <class PLACE>
+    EB_DEVICE void fetch(const PLACE &p, unsigned k0, held &h) {
+        if (!TRANSPOSED && p.aligned && k0 + BK <= p.n_in)
+            fetch_tile<true>(p, k0, h);
+        else
+            fetch_tile<false>(p, k0, h);
     }
 
     EB_DEVICE void stow(const held &h) {
