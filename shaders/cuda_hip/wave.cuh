@@ -6,9 +6,9 @@
  * every thread of a block to every sync_block(); blocks are whole waves.
  *
  *   EB_KERNEL(name, args, threads) { ... A ... }   A: the argument struct
- *   EB_SHARED(type, name, [n]);                    undefined when a block begins; [n] may be left
- * out EB_DYNAMIC_SHARED(type, name);                 what the launch asked for beyond it, aligned
- * to 16
+ *   EB_KERNEL_BLOCKS(name, args, threads, blocks)  so few registers that a processor runs so many
+ *   EB_SHARED(type, name, [n]);                    undefined as a block begins; [n] may be absent
+ *   EB_DYNAMIC_SHARED(type, name);                 what the launch asked for; aligned to 16
  */
 #ifndef EB_WAVE_CUH
 #define EB_WAVE_CUH
@@ -28,6 +28,9 @@
 #define EB_KERNEL(name, args, threads)                    \
     extern "C" __global__ void __launch_bounds__(threads) \
         name(const __grid_constant__ struct args A)
+#define EB_KERNEL_BLOCKS(name, args, threads, blocks)     \
+    extern "C" __global__ void EB_BOUNDS(threads, blocks) \
+        name(const __grid_constant__ struct args A)
 #define EB_SHARED(type, name, dimensions) __shared__ type name dimensions
 #define EB_DYNAMIC_SHARED(type, name)                           \
     extern __shared__ __align__(16) unsigned char eb_dynamic[]; \
@@ -37,8 +40,12 @@
 #undef __grid_constant__
 #define __grid_constant__
 #define EB_WAVE __AMDGCN_WAVEFRONT_SIZE
+/* AMD's second bound counts the waves of one of four units. */
+#define EB_BOUNDS(threads, blocks) \
+    __launch_bounds__(threads, ((threads) / EB_WAVE * (blocks) + 3) / 4)
 #else
 #define EB_WAVE 32
+#define EB_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #endif
 
 EB_DEVICE unsigned thread_id() {

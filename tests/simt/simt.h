@@ -68,6 +68,7 @@ bool launch(const kernel *k, const void *args, unsigned n_blocks, unsigned n_thr
     }                                                                                    \
     static simt::kernel simt_kernel_##name(#name, sizeof(struct args), simt_run_##name); \
     static void simt_body_##name([[maybe_unused]] const struct args &A)
+#define EB_KERNEL_BLOCKS(name, args, threads, blocks) EB_KERNEL(name, args, threads)
 #define EB_SHARED(type, name, dimensions)     \
     typedef type name##_simt_type dimensions; \
     alignas(16) static name##_simt_type name; \
