@@ -145,7 +145,7 @@ static void check_step(const struct chain *s, const struct eb_ref_plan *p, int32
 }
 
 static void step_plans(void **state) {
-    static const uint32_t dims[] = {64, 128, 8, 64, 40};
+    static const uint32_t dims[] = {64, 128, 8, 200, 40};
     for (uint32_t i = rig_first(); i < 40; i += rig.stride) {
         char what[64];
         int32_t dtype = i % 3 == 2 ? EBRO_BF16 : EBRO_F32;
