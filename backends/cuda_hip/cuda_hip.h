@@ -150,7 +150,6 @@ EBRO_OPS(GPU_OP)
 #define GPU_SCRATCH(X)          \
     X(SAMPLE, sample)           \
     X(KDA_PREP, kda_prep)       \
-    X(KDA_STEP, kda_step)       \
     X(MLA_PREFILL, mla_prefill) \
     X(MLA_DECODE, mla_decode)   \
     X(MOE_ROUTE, moe_route)     \

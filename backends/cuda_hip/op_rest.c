@@ -14,12 +14,6 @@
         return 0;                                                                   \
     }
 
-REST(kda_conv)
-REST(kda_prep)
-REST_SCRATCH(kda_prep)
-REST(kda_recur)
-REST(kda_step)
-REST_SCRATCH(kda_step)
 REST(mla_append)
 REST(mla_prefill)
 REST_SCRATCH(mla_prefill)

@@ -114,4 +114,22 @@ struct eb_kda_step_args {
     eb_f32 norm_eps;
 };
 
+/* On CUDA, for any size of head. */
+struct eb_kda_step_any_args {
+    EB_T(eb_kda_step_args) step;
+    eb_u32 dim;
+    eb_u32 reserved;
+};
+
+/* kda_recur on CUDA: a workgroup takes some value columns of one head of one sequence, all of its
+ * tiles; group = (sequence * n_heads + head) * n_blocks + block. */
+struct eb_kda_recur_all_args {
+    EB_T(eb_rows_arg) rows;
+    EB_T(eb_kda_work_arg) work;
+    EB_T(eb_mat_arg) v, dst;
+    EB_T(eb_state_arg) state;
+    eb_u32 n_blocks;
+    eb_u32 reserved;
+};
+
 #endif

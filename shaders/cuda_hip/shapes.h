@@ -41,4 +41,23 @@
 #define EB_SAMPLE_THREADS 256
 #define EB_SAMPLE_PICK_THREADS 1024
 
+/* kda_conv, kda_windows: threads, of four channels each; rows of a block of kda_conv. */
+#define EB_KDA_CONV_THREADS 128
+#define EB_KDA_CONV_BLOCK_ROWS 32
+/* kda_plan, kda_prep: threads; bytes of shared memory of kda_prep. */
+#define EB_KDA_PLAN_THREADS 256
+#define EB_KDA_PREP_THREADS 256
+#define EB_KDA_PREP_SHARED (54 << 10)
+/* kda_recur: threads, value columns of a block, groups of threads among which the product's inner
+ * dimension is split; floats between two of its rows where they are staged, behind a chunk's own. */
+#define EB_KDA_RECUR_THREADS 256
+#define EB_KDA_RECUR_COLS 32
+#define EB_KDA_RECUR_PARTS 4
+#define EB_KDA_RECUR_PAD 4
+/* kda_step: threads. */
+#define EB_KDA_STEP_THREADS 256
+
+/* KDA: the longest head. */
+#define EB_KDA_MAX_DIM 256
+
 #endif
