@@ -50,8 +50,8 @@ enum gpu_kernel {
 
 /* What the ladder chose for a kernel. */
 struct gpu_choice {
-    const char *variant; /* "plain", ... */
-    uint64_t needs;      /* of the variant, EBRO_CAP_* */
+    int rung;       /* the VARIANT line of kernels.def */
+    uint64_t needs; /* of the variant, EBRO_CAP_* */
     void *function;
     uint32_t shared_bytes; /* that it may be given */
 };
@@ -93,8 +93,9 @@ int32_t gpu_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **o
 void gpu_mem_free(ebro_dev *dev, ebro_mem *mem);
 
 /* kernels.c: loads the images and walks the ladder: of each kernel the last variant whose needs
- * dev->caps.bits meet. Says once in the log what was chosen. */
-int32_t gpu_kernels_open(ebro_dev *dev, ebro_error *err);
+ * dev->caps.bits meet and that `avoid` (ebro_device_options) does not list. Says once in the log
+ * what was chosen. */
+int32_t gpu_kernels_open(ebro_dev *dev, const char *avoid, ebro_error *err);
 void gpu_kernels_close(ebro_dev *dev); /* safe after a failed open */
 /* As ebro_backend.op_variant. */
 void gpu_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes);

@@ -85,7 +85,8 @@ static void device_close(ebro_dev *dev) {
     gpu_free(dev->host, dev);
 }
 
-static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_error *err) {
+static int32_t set_up(ebro_dev *dev, uint32_t index, const ebro_device_options *o,
+                      ebro_error *err) {
     int n = 0;
     int32_t st = gpu_api_open(dev->host, &dev->api, err);
     if (st != EBRO_OK) return st;
@@ -101,9 +102,9 @@ static int32_t set_up(ebro_dev *dev, uint32_t index, uint64_t caps_mask, ebro_er
         dev->context = NULL;
         return gpu_fail(dev, r, "opening the device", err);
     }
-    fill_caps(dev, caps_mask);
+    fill_caps(dev, o != NULL ? o->caps_mask : 0);
     st = gpu_enter(dev, err);
-    return st == EBRO_OK ? gpu_kernels_open(dev, err) : st;
+    return st == EBRO_OK ? gpu_kernels_open(dev, o != NULL ? o->avoid : NULL, err) : st;
 }
 
 static int32_t device_open(const ebro_host *host, uint32_t index,
@@ -112,7 +113,7 @@ static int32_t device_open(const ebro_host *host, uint32_t index,
     ebro_dev *dev = gpu_calloc(host, 1, sizeof *dev, err);
     if (dev == NULL) return EBRO_NOMEM_HOST;
     dev->host = host;
-    int32_t st = set_up(dev, index, options != NULL ? options->caps_mask : 0, err);
+    int32_t st = set_up(dev, index, options, err);
     if (st != EBRO_OK) {
         device_close(dev);
         return st;

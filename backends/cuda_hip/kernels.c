@@ -5,6 +5,7 @@
 
 #include "backends/cuda_hip/cuda_hip.h"
 #include "backends/kernel_args.h"
+#include "backends/ladder.h"
 #include "shaders/cuda_hip/args_product.h"
 
 /* ---- what kernels.def lists ------------------------------------------------------------- */
@@ -37,21 +38,37 @@ static const struct {
 #undef VARIANT
 };
 
-static const struct variant {
-    enum gpu_kernel kernel;
-    const char *name;
-    uint64_t needs;       /* EBRO_CAP_* */
-    const char *function; /* in the image */
-} variants[] = {
+/* The functions of the rungs below, in their images. */
+static const char *const functions[] = {
 #define KERNEL(name, image, args)
-#define VARIANT(kernel, variant, needs) \
-    {GPU_##kernel, #variant, (needs), "eb_" #kernel "_" #variant},
+#define VARIANT(kernel, variant, needs) "eb_" #kernel "_" #variant,
+#include "shaders/cuda_hip/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
+
+static const struct eb_rung rungs[] = {
+#define KERNEL(name, image, args)
+#define VARIANT(kernel, variant, needs) {GPU_##kernel, #variant, (needs)},
+#include "shaders/cuda_hip/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
+
+static const char *const kernel_names[] = {
+#define KERNEL(name, image, args) #name,
+#define VARIANT(kernel, variant, needs)
 #include "shaders/cuda_hip/kernels.def"
 #undef IMAGE
 #undef KERNEL
 #undef VARIANT
 };
-enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
+
+static const struct eb_ladder ladder = {.backend = GPU_BACKEND,
+                                        .kernels = kernel_names,
+                                        .n_kernels = GPU_N_KERNELS,
+                                        .rungs = rungs,
+                                        .n_rungs = sizeof rungs / sizeof rungs[0]};
 
 /* ---- images ----------------------------------------------------------------------------- */
 
@@ -76,101 +93,36 @@ void gpu_kernels_close(ebro_dev *dev) {
 
 /* ---- the ladder ------------------------------------------------------------------------- */
 
-static int32_t choose(ebro_dev *dev, enum gpu_kernel k, uint32_t *n_fast, ebro_error *err) {
-    const struct variant *chosen = NULL;
-    struct gpu_choice *c = &dev->kernels[k];
-    for (int i = 0; i < N_VARIANTS; i++)
-        if (variants[i].kernel == k && (dev->caps.bits & variants[i].needs) == variants[i].needs)
-            chosen = &variants[i];
-    if (chosen == NULL) {
-        return dev->host->fail(err, EBRO_UNSUPPORTED,
-                               GPU_BACKEND
-                               ": kernel %s has no variant that this device, less the "
-                               "capabilities taken away, can run",
-                               kernels[k].name);
-    }
-    int r =
-        dev->api.ModuleGetFunction(&c->function, dev->modules[kernels[k].image], chosen->function);
+static int32_t find_function(ebro_dev *dev, int kernel, ebro_error *err) {
+    struct gpu_choice *c = &dev->kernels[kernel];
+    const char *name = functions[c->rung];
+    int r = dev->api.ModuleGetFunction(&c->function, dev->modules[kernels[kernel].image], name);
     if (r != GPU_OK) {
         return dev->host->fail(err, EBRO_INTERNAL,
                                GPU_BACKEND
-                               ": the image %s has no function %s (the driver answered "
-                               "%d)",
-                               images[kernels[k].image].name, chosen->function, r);
+                               ": the image %s has no function %s (the driver answered %d)",
+                               images[kernels[kernel].image].name, name, r);
     }
-    c->variant = chosen->name;
-    c->needs = chosen->needs;
+    c->needs = rungs[c->rung].needs;
     c->shared_bytes = (uint32_t)dev->caps.shared_bytes;
-    *n_fast += chosen->needs != 0;
-    dev->host->log(dev->host->user, EBRO_LOG_DEBUG, GPU_BACKEND ": kernel %s: variant %s",
-                   kernels[k].name, c->variant);
     return EBRO_OK;
 }
 
-int32_t gpu_kernels_open(ebro_dev *dev, ebro_error *err) {
-    uint32_t n_fast = 0;
-    int32_t st = EBRO_OK;
+int32_t gpu_kernels_open(ebro_dev *dev, const char *avoid, ebro_error *err) {
+    int chosen[GPU_N_KERNELS];
+    int32_t st = eb_choose_rungs(&ladder, dev->host, dev->caps.bits, avoid, chosen, err);
     for (int i = 0; i < GPU_N_IMAGES && st == EBRO_OK; i++) st = load_image(dev, i, err);
-    for (int k = 0; k < GPU_N_KERNELS && st == EBRO_OK; k++)
-        st = choose(dev, (enum gpu_kernel)k, &n_fast, err);
-    if (st != EBRO_OK) return st;
-    dev->host->log(dev->host->user, EBRO_LOG_INFO,
-                   GPU_BACKEND ": %u of %d kernels in a faster variant than plain", n_fast,
-                   (int)GPU_N_KERNELS);
-    return EBRO_OK;
-}
-
-/* Whose kernels are whose, by the beginnings of their names. */
-static const struct {
-    ebro_op op;
-    const char *prefix;
-} op_kernels[] = {{EBRO_OP_EMBED, "embed"},
-                  {EBRO_OP_SAMPLE, "sample_"},
-                  {EBRO_OP_RMS_NORM, "norm"},
-                  {EBRO_OP_LINEAR, "linear_"},
-                  {EBRO_OP_ACT_MUL, "act"},
-                  {EBRO_OP_KDA_CONV, "kda_conv"},
-                  {EBRO_OP_KDA_CONV, "kda_windows"},
-                  {EBRO_OP_KDA_PREP, "kda_plan"},
-                  {EBRO_OP_KDA_PREP, "kda_prep"},
-                  {EBRO_OP_KDA_RECUR, "kda_recur"},
-                  {EBRO_OP_KDA_STEP, "kda_step"},
-                  {EBRO_OP_MLA_APPEND, "mla_append"},
-                  {EBRO_OP_MLA_APPEND, "mla_rotate"},
-                  {EBRO_OP_MLA_PREFILL, "mla_expand"},
-                  {EBRO_OP_MLA_PREFILL, "mla_attend"},
-                  {EBRO_OP_MLA_DECODE, "mla_decode"},
-                  {EBRO_OP_MLA_DECODE, "mla_merge"},
-                  {EBRO_OP_MOE_ROUTE, "route_"},
-                  {EBRO_OP_MOE_ROUTE, "linear_"},
-                  {EBRO_OP_MOE_EXPERTS, "moe_"},
-                  {EBRO_OP_ATTN_RES_MIX, "res_mix"},
-                  {EBRO_OP_STATE_COPY, "copy"},
-                  {EBRO_OP_ROWS_COPY, "copy"}};
-
-static bool is_kernel_of(ebro_op op, int kernel) {
-    for (size_t i = 0; i < sizeof op_kernels / sizeof op_kernels[0]; i++) {
-        size_t n = strlen(op_kernels[i].prefix);
-        if (op_kernels[i].op == op && strncmp(kernels[kernel].name, op_kernels[i].prefix, n) == 0)
-            return true;
+    for (int k = 0; k < GPU_N_KERNELS && st == EBRO_OK; k++) {
+        dev->kernels[k].rung = chosen[k];
+        st = find_function(dev, k, err);
     }
-    return false;
-}
-
-static bool has_choice(int kernel) {
-    int n = 0;
-    for (int i = 0; i < N_VARIANTS; i++) n += (int)variants[i].kernel == kernel;
-    return n > 1;
+    return st;
 }
 
 void gpu_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes) {
-    size_t n = 0;
-    snprintf(text, bytes, "plain");
-    for (int k = 0; k < GPU_N_KERNELS && n < bytes; k++) {
-        if (!is_kernel_of(op, k) || !has_choice(k)) continue;
-        n += (size_t)snprintf(text + n, bytes - n, "%s%s:%s", n > 0 ? " " : "", kernels[k].name,
-                              dev->kernels[k].variant);
-    }
+    int chosen[GPU_N_KERNELS];
+    for (int k = 0; k < GPU_N_KERNELS; k++) chosen[k] = dev->kernels[k].rung;
+    eb_name_variants(&ladder, chosen, op, text, bytes);
 }
 
 /* ---- launches --------------------------------------------------------------------------- */

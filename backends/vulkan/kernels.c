@@ -1,10 +1,10 @@
 /* kernels.c: see kernels.h. */
 #include "backends/vulkan/kernels.h"
 
+#include "backends/ladder.h"
 #include "backends/vulkan/cache.h"
 #include "backends/vulkan/spirv.h"
 #include "backends/vulkan/statistics.h"
-#include "runtime/base/names.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,142 +61,41 @@ const char *vk_kernel_name(enum vk_kernel kernel) {
     return kernels[kernel].name;
 }
 
-/* ---- whose kernels are whose -------------------------------------------------------------- */
-
-enum { N_ROWS = sizeof rows / sizeof rows[0], NAME_BYTES = 64 };
-
-#define OP_NAME(N, name) [EBRO_OP_##N] = #name,
-static const char *const op_names[] = {EBRO_OPS(OP_NAME)};
-#undef OP_NAME
-
-/* By the beginnings of their names. */
-static const struct {
-    ebro_op op;
-    const char *prefix;
-} op_kernels[] = {{EBRO_OP_EMBED, "embed"},
-                  {EBRO_OP_SAMPLE, "sample_"},
-                  {EBRO_OP_RMS_NORM, "norm"},
-                  {EBRO_OP_LINEAR, "linear_"},
-                  {EBRO_OP_ACT_MUL, "act"},
-                  {EBRO_OP_KDA_CONV, "kda_conv"},
-                  {EBRO_OP_KDA_CONV, "kda_windows"},
-                  {EBRO_OP_KDA_PREP, "kda_plan"},
-                  {EBRO_OP_KDA_PREP, "kda_prep"},
-                  {EBRO_OP_KDA_RECUR, "kda_recur"},
-                  {EBRO_OP_KDA_STEP, "kda_step"},
-                  {EBRO_OP_MLA_APPEND, "mla_append"},
-                  {EBRO_OP_MLA_APPEND, "mla_rotate"},
-                  {EBRO_OP_MLA_PREFILL, "mla_expand"},
-                  {EBRO_OP_MLA_PREFILL, "mla_attend"},
-                  {EBRO_OP_MLA_DECODE, "mla_decode"},
-                  {EBRO_OP_MLA_DECODE, "mla_merge"},
-                  {EBRO_OP_MOE_ROUTE, "route_"},
-                  {EBRO_OP_MOE_ROUTE, "linear_"},
-                  {EBRO_OP_MOE_EXPERTS, "moe_"},
-                  {EBRO_OP_ATTN_RES_MIX, "res_mix"},
-                  {EBRO_OP_STATE_COPY, "copy"},
-                  {EBRO_OP_ROWS_COPY, "copy"}};
-
-static bool is_kernel_of(ebro_op op, int kernel) {
-    for (size_t i = 0; i < sizeof op_kernels / sizeof op_kernels[0]; i++) {
-        size_t n = strlen(op_kernels[i].prefix);
-        if (op_kernels[i].op == op && strncmp(kernels[kernel].name, op_kernels[i].prefix, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-static bool has_choice(int kernel) {
-    uint32_t n = 0;
-    for (size_t i = 0; i < N_ROWS; i++) n += (int)rows[i].kernel == kernel;
-    return n > 1;
-}
-
 /* ---- the ladder ------------------------------------------------------------------------- */
 
-/* "kernel:variant", as op_variant names it. Returns its bytes. */
-static size_t name_row(const struct vk_variant *v, char name[NAME_BYTES]) {
-    return (size_t)snprintf(name, NAME_BYTES, "%s:%s", kernels[v->kernel].name, v->name);
-}
+static const struct eb_rung rungs[] = {
+#define KERNEL(name, args, place)
+#define VARIANT(kernel, variant, source, needs, defines) {VK_##kernel, #variant, (needs)},
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
 
-static bool is_avoided(const struct vk_variant *v, const char *avoid) {
-    char name[NAME_BYTES];
-    size_t n = name_row(v, name);
-    return eb_has_name(avoid, name, n);
-}
+static const char *const kernel_names[] = {
+#define KERNEL(name, args, place) #name,
+#define VARIANT(kernel, variant, source, needs, defines)
+#include "shaders/vulkan/kernels.def"
+#undef KERNEL
+#undef VARIANT
+};
 
-/* The variants of a kernel, or (-1) of all that have several. */
-static void list_rows(int kernel, char *text, size_t bytes) {
-    char name[NAME_BYTES];
-    size_t n = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < N_ROWS && n < bytes; i++) {
-        if (kernel >= 0 ? (int)rows[i].kernel != kernel : !has_choice((int)rows[i].kernel))
-            continue;
-        (void)name_row(&rows[i], name);
-        n += (size_t)snprintf(text + n, bytes - n, " %s", name);
-    }
-}
-
-/* INVALID for a name that is no row's. */
-static int32_t check_avoided(const ebro_dev *dev, const char *avoid, ebro_error *err) {
-    size_t bytes;
-    for (const char *name; (name = eb_next_name(&avoid, &bytes)) != NULL;) {
-        char known[900];
-        bool found = false;
-        for (size_t i = 0; i < N_ROWS && !found; i++) {
-            char row[NAME_BYTES];
-            found = name_row(&rows[i], row) == bytes && memcmp(row, name, bytes) == 0;
-        }
-        if (found) continue;
-        list_rows(-1, known, sizeof known);
-        return dev->host->fail(err, EBRO_INVALID,
-                               "vulkan: there is no variant \"%.*s\" to avoid; there are:%s",
-                               (int)bytes, name, known);
-    }
-    return EBRO_OK;
-}
-
-static int32_t fail_kernel(const ebro_dev *dev, int kernel, ebro_error *err) {
-    char known[512];
-    const char *op = "copies";
-    for (int i = 0; i < EBRO_N_OPS; i++)
-        if (is_kernel_of((ebro_op)i, kernel)) op = op_names[i];
-    list_rows(kernel, known, sizeof known);
-    return dev->host->fail(err, EBRO_UNSUPPORTED,
-                           "vulkan: kernel %s, of %s, has no variant left that this device can run "
-                           "and that is not to be avoided; there are:%s",
-                           kernels[kernel].name, op, known);
-}
+static const struct eb_ladder ladder = {.backend = "vulkan",
+                                        .kernels = kernel_names,
+                                        .n_kernels = VK_N_KERNELS,
+                                        .rungs = rungs,
+                                        .n_rungs = sizeof rungs / sizeof rungs[0]};
 
 int32_t vk_choose_variants(ebro_dev *dev, const char *avoid, ebro_error *err) {
-    uint32_t n_fast = 0;
-    int32_t st = check_avoided(dev, avoid, err);
-    if (st != EBRO_OK) return st;
-    for (size_t i = 0; i < N_ROWS; i++) {
-        bool fits = (dev->caps.bits & rows[i].needs) == rows[i].needs;
-        if (fits && !is_avoided(&rows[i], avoid)) dev->variants[rows[i].kernel] = &rows[i];
-    }
-    for (int k = 0; k < VK_N_KERNELS; k++) {
-        if (dev->variants[k] == NULL) return fail_kernel(dev, k, err);
-        n_fast += dev->variants[k]->needs != 0;
-        dev->host->log(dev->host->user, EBRO_LOG_DEBUG, "vulkan: kernel %s: variant %s",
-                       kernels[k].name, dev->variants[k]->name);
-    }
-    dev->host->log(dev->host->user, EBRO_LOG_INFO,
-                   "vulkan: %u of %d kernels in a faster variant than plain, subgroup size %u",
-                   n_fast, (int)VK_N_KERNELS, dev->subgroup);
-    return EBRO_OK;
+    int chosen[VK_N_KERNELS];
+    int32_t st = eb_choose_rungs(&ladder, dev->host, dev->caps.bits, avoid, chosen, err);
+    for (int k = 0; k < VK_N_KERNELS && st == EBRO_OK; k++) dev->variants[k] = &rows[chosen[k]];
+    return st;
 }
 
 void vk_op_variant(ebro_dev *dev, ebro_op op, char *text, size_t bytes) {
-    size_t n = 0;
-    snprintf(text, bytes, "plain");
-    for (int k = 0; k < VK_N_KERNELS && n < bytes; k++) {
-        if (!is_kernel_of(op, k) || !has_choice(k)) continue;
-        n += (size_t)snprintf(text + n, bytes - n, "%s%s:%s", n > 0 ? " " : "", kernels[k].name,
-                              dev->variants[k]->name);
-    }
+    int chosen[VK_N_KERNELS];
+    for (int k = 0; k < VK_N_KERNELS; k++) chosen[k] = (int)(dev->variants[k] - rows);
+    eb_name_variants(&ladder, chosen, op, text, bytes);
 }
 
 /* ---- pipelines -------------------------------------------------------------------------- */
