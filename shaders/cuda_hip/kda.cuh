@@ -4,6 +4,7 @@
 #define EB_KDA_CUH
 
 #include "common/args_kda.h"
+#include "math.cuh"
 #include "memory.cuh"
 #include "shapes.h"
 
@@ -53,10 +54,6 @@ static EB_DEVICE eb_addr unit_out(const eb_state_arg &io, unsigned s, unsigned u
 
 /* ---- four elements ---------------------------------------------------------------------- */
 
-struct alignas(8) eb_halves4 {
-    unsigned short v[4];
-};
-
 /* Whether rows start at multiples of 16 bytes. */
 static EB_DEVICE bool is_wide(const eb_mat_arg &m) {
     return m.at % 16 == 0 && m.stride % 4 == 0;
@@ -78,29 +75,21 @@ EB_DEVICE void store_four(E *to, bool wide, const T &x) {
     if (wide)
         *(T *)to = x;
     else
-        for (unsigned j = 0; j < 4; j++) to[j] = x.v[j];
-}
-
-static EB_DEVICE eb_vec4 load4(const float *from, bool wide) {
-    return load_four<eb_vec4>(from, wide);
-}
-
-static EB_DEVICE void store4(float *to, bool wide, const eb_vec4 &x) {
-    store_four(to, wide, x);
+        for (unsigned j = 0; j < 4; j++) to[j] = ((const E *)&x)[j];
 }
 
 static EB_DEVICE eb_vec4 widen(const eb_vec4 &x) {
     return x;
 }
-static EB_DEVICE eb_vec4 widen(const eb_halves4 &h) {
-    return eb_vec4{{from_bf16(h.v[0]), from_bf16(h.v[1]), from_bf16(h.v[2]), from_bf16(h.v[3])}};
+static EB_DEVICE eb_vec4 widen(const eb_halves4 &x) {
+    return eb_vec4{{from_bf16(x.h[0]), from_bf16(x.h[1]), from_bf16(x.h[2]), from_bf16(x.h[3])}};
 }
 
 static EB_DEVICE void narrow(const eb_vec4 &x, eb_vec4 &to) {
     to = x;
 }
 static EB_DEVICE void narrow(const eb_vec4 &x, eb_halves4 &to) {
-    for (unsigned j = 0; j < 4; j++) to.v[j] = to_bf16(x.v[j]);
+    for (unsigned j = 0; j < 4; j++) to.h[j] = to_bf16(x.v[j]);
 }
 
 /* Elements i .. i + 3 of a state, F32 or BF16. `wide`: as state_is_wide says. */
@@ -109,13 +98,13 @@ static EB_DEVICE bool state_is_wide(eb_addr state, unsigned dtype) {
 }
 
 static EB_DEVICE eb_vec4 state_load(eb_addr state, unsigned i, unsigned dtype, bool wide) {
-    if (dtype == EB_F32) return load4(at<const float>(state) + i, wide);
+    if (dtype == EB_F32) return load_four<eb_vec4>(at<const float>(state) + i, wide);
     return widen(load_four<eb_halves4>(at<const unsigned short>(state) + i, wide));
 }
 
 static EB_DEVICE void state_store(eb_addr state, unsigned i, unsigned dtype, bool wide,
                                   const eb_vec4 &x) {
-    if (dtype == EB_F32) return store4(at<float>(state) + i, wide, x);
+    if (dtype == EB_F32) return store_four(at<float>(state) + i, wide, x);
     eb_halves4 h;
     narrow(x, h);
     store_four(at<unsigned short>(state) + i, wide, h);
@@ -142,7 +131,7 @@ static EB_DEVICE float conv_sum(const eb_vec4 &taps, float x0, float x1, float x
 /* exp(-a), a >= 0, to a unit in the last place and to either side: a function that is off always to
  * the same side adds up over thousands of decays near 1. 0 beyond 170, where nothing is left of a
  * product with any f32. */
-static EB_DEVICE float exp_neg(float a) {
+static EB_DEVICE float even_exp_neg(float a) {
     if (a > 170.0f) return 0.0f;
     float t = floorf(a * 1.44269504f + 0.5f);
     /* ln 2 in two parts, of which the first has so few bits that t times it is exact. */
@@ -170,9 +159,8 @@ static EB_DEVICE float gate_bias(const eb_kda_gate_arg &gate, unsigned channel) 
 
 /* What a row leaves of a channel of the state: exp(g), g <= 0. x: raw + bias. */
 static EB_DEVICE float gate_decay(const eb_kda_gate_arg &gate, float scale, float x) {
-    if (gate.form == 0) return exp_neg(scale * (fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))));
-    float y = scale * x, e = expf(-fabsf(y));
-    return exp_neg(-gate.lower_bound * ((y < 0.0f ? e : 1.0f) / (1.0f + e)));
+    if (gate.form == 0) return even_exp_neg(scale * softplus(x));
+    return even_exp_neg(-gate.lower_bound * sigmoid(scale * x));
 }
 
 static EB_DEVICE float gate_beta(const eb_kda_gate_arg &gate, unsigned row, unsigned head) {

@@ -16,7 +16,7 @@ template <bool WIDE>
 EB_DEVICE eb_vec4 load_some(const float *from, unsigned n) {
     eb_vec4 x = zeros4();
     if (WIDE)
-        x = load4(from, true);
+        x = load_four<eb_vec4>(from, true);
     else
         for (unsigned j = 0; j < 4; j++)
             if (j < n) x.v[j] = from[j];
@@ -26,7 +26,7 @@ EB_DEVICE eb_vec4 load_some(const float *from, unsigned n) {
 template <bool WIDE>
 EB_DEVICE void store_some(float *to, unsigned n, const eb_vec4 &x) {
     if (WIDE)
-        store4(to, true, x);
+        store_four(to, true, x);
     else
         for (unsigned j = 0; j < 4; j++)
             if (j < n) to[j] = x.v[j];

@@ -136,7 +136,7 @@ static EB_DEVICE void row_norms(const eb_kda_prep_args &a, const prep_chunk &chu
         const float *q = row_of(a.q, chunk.first + r) + chunk.head * dim;
         const float *k = row_of(a.k, chunk.first + r) + chunk.head * dim;
         for (unsigned c = 4 * lane; c < dim; c += 4 * lanes) {
-            eb_vec4 x = load4(q + c, wide), y = load4(k + c, wide);
+            eb_vec4 x = load_four<eb_vec4>(q + c, wide), y = load_four<eb_vec4>(k + c, wide);
             EB_UNROLL
             for (unsigned j = 0; j < 4; j++) {
                 qq += x.v[j] * x.v[j];

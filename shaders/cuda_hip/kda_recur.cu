@@ -163,7 +163,7 @@ EB_DEVICE void fetch(const eb_kda_recur_all_args &a, const chunk_walk &w, recur_
     unsigned row = w.row + thread_id() / COLS4, col = t.first_col + thread_id() % COLS4 * 4;
     t.v = zeros4();
     if (row < w.end && col < t.dim)
-        t.v = load4(row_of(a.v, row) + w.head * t.dim + col, is_wide(a.v));
+        t.v = load_four<eb_vec4>(row_of(a.v, row) + w.head * t.dim + col, is_wide(a.v));
     if constexpr (shape::STAGED) {
         const eb_vec4 *from = (const eb_vec4 *)walk_chunk(a, w);
         EB_UNROLL
@@ -256,7 +256,7 @@ EB_DEVICE void sum_parts(const eb_kda_recur_all_args &a, const recur_thread<PADD
     if (r < C)
         *(eb_vec4 *)&sh.u[r * COLS + c] = sum;
     else if (row + r - C < end && col < t.dim)
-        store4(row_of(a.dst, row + r - C) + head * t.dim + col, is_wide(a.dst), sum);
+        store_four(row_of(a.dst, row + r - C) + head * t.dim + col, is_wide(a.dst), sum);
 }
 
 template <unsigned PADDED>

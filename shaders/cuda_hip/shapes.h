@@ -49,7 +49,7 @@
 #define EB_KDA_PREP_THREADS 256
 #define EB_KDA_PREP_SHARED (54 << 10)
 /* kda_recur: threads, value columns of a block, groups of threads among which the product's inner
- * dimension is split; floats between two of its rows where they are staged, behind a chunk's own. */
+ * dimension is split; floats behind each row of its factor where that is staged. */
 #define EB_KDA_RECUR_THREADS 256
 #define EB_KDA_RECUR_COLS 32
 #define EB_KDA_RECUR_PARTS 4
