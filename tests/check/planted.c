@@ -186,9 +186,7 @@ static bool note_model(void *user, const struct eb_modelcheck_result *r) {
 
 /* A quick one. */
 static struct model_findings check_model(const char *fault, const struct test_demo *demo) {
-    char folder[4096];
     struct model_findings f = {0, ""};
-    const ebro_runtime_options options = {.size = sizeof options, .module_dir = folder};
     const struct eb_modelcheck_options o = {.files = demo->files,
                                             .n_files = TEST_DEMO_FILES,
                                             .golden = demo->golden,
@@ -197,10 +195,8 @@ static struct model_findings check_model(const char *fault, const struct test_de
                                             .user = &f};
     const struct eb_modelcheck_rung rung = {.device = "CPU", .name = "best"};
     struct eb_modelcheck *c = NULL;
-    ebro_runtime *rt = NULL;
+    ebro_runtime *rt = open_runtime(fault);
     ebro_error err = {0};
-    snprintf(folder, sizeof folder, "%s/%s", TEST_PLANTED_DIR, fault);
-    test_ok(ebro_runtime_open(&options, &rt, &err), &err);
     test_ok(eb_modelcheck_open(rt, &o, &c, &err), &err);
     test_ok(eb_modelcheck_device(c, 0, &rung, &err), &err);
     test_ok(eb_modelcheck_resume(c, 0, &err), &err);
