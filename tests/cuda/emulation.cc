@@ -34,6 +34,14 @@ EB_KERNEL(reverse_without_barrier, test_args, THREADS) {
     A.out[thread_id()] = x[n_threads() - 1 - thread_id()];
 }
 
+/* The operation of a wave keeps nothing apart from other waves. */
+EB_KERNEL(reverse_behind_a_wave, test_args, THREADS) {
+    EB_SHARED(unsigned, x, [THREADS]);
+    x[thread_id()] = thread_id() + 1;
+    sync_wave();
+    A.out[thread_id()] = x[n_threads() - 1 - thread_id()];
+}
+
 /* Two rounds through the same memory: the second may begin only when the first was read. */
 template <bool BARRIER>
 static EB_DEVICE void rounds(const test_args &a, unsigned *x) {
@@ -102,7 +110,7 @@ EB_KERNEL(operations, test_args, THREADS) {
 
 /* ---- tests ------------------------------------------------------------------------------ */
 
-static const char *const orders[] = {"forward", "backward", "mixed"};
+static const char *const orders[] = {"forward", "backward", "mixed", "alone"};
 static unsigned out[THREADS];
 static char text[256];
 
@@ -149,8 +157,9 @@ static int n_wrong(const char *kernel, bool (*is_right)()) {
 }
 
 static void a_missing_barrier_shows(void **) {
-    assert_int_equal(n_wrong("reverse_without_barrier", is_reversed), 3);
-    assert_in_range(n_wrong("two_rounds_without_barrier", is_two_rounds), 1, 3);
+    assert_int_equal(n_wrong("reverse_without_barrier", is_reversed), 4);
+    assert_int_equal(n_wrong("reverse_behind_a_wave", is_reversed), 1);
+    assert_in_range(n_wrong("two_rounds_without_barrier", is_two_rounds), 1, 4);
 }
 
 static void fails_with(const char *kernel, const char *part) {

@@ -1,8 +1,9 @@
 /* simt.cc: runs the blocks of a launch, one after the other, thread by thread. See simt.h.
  *
  * EBRO_SIMT_ORDER: the order in which the threads of a block run between two operations that they
- * have in common: "forward" (0, 1, 2 ...), "backward", or "mixed", another one each time. A kernel
- * that lacks a barrier gives something else in one of them. */
+ * have in common: "forward" (0, 1, 2 ...), "backward", or "mixed", another one each time; or
+ * "alone": a wave runs from one sync_block() to the next before another one does, in each block
+ * another one first. A kernel that lacks a barrier gives something else in one of them. */
 #include "tests/simt/simt.h"
 
 #include <sys/mman.h>
@@ -96,13 +97,14 @@ void *dynamic_shared() {
 
 /* ---- order ------------------------------------------------------------------------------ */
 
-static enum { FORWARD, BACKWARD, MIXED } order;
+static enum { FORWARD, BACKWARD, MIXED, ALONE } order;
 
 static void read_order() {
     const char *text = getenv("EBRO_SIMT_ORDER");
     order = FORWARD;
     if (text != nullptr && strcmp(text, "backward") == 0) order = BACKWARD;
     if (text != nullptr && strcmp(text, "mixed") == 0) order = MIXED;
+    if (text != nullptr && strcmp(text, "alone") == 0) order = ALONE;
 }
 
 /* The i-th of n threads to run, n a multiple of the wave's width; `key` is odd or even at random.
@@ -111,6 +113,7 @@ static unsigned in_order(unsigned i, unsigned n, unsigned key) {
     if (order == FORWARD) return i;
     if (order == BACKWARD) return n - 1 - i;
     unsigned first = i / EB_WAVE * EB_WAVE, lane = i % EB_WAVE;
+    if (order == ALONE) return (i + here.block * EB_WAVE) % n;
     /* Waves rotated, lanes reversed or not and crossed. */
     unsigned wave = (first / EB_WAVE + key) % (n / EB_WAVE);
     return wave * EB_WAVE + (lane ^ (key >> 8) % EB_WAVE);
@@ -118,10 +121,12 @@ static unsigned in_order(unsigned i, unsigned n, unsigned key) {
 
 /* ---- scheduling ------------------------------------------------------------------------- */
 
-/* Lets every thread that can go on do so. False: none could. */
+/* Lets every thread that can go on do so, or, where waves run alone, every thread of the first wave
+ * that can. False: none could. */
 static bool run_ready(unsigned key) {
     bool any = false;
     for (unsigned i = 0; i < run.n_threads; i++) {
+        if (order == ALONE && any && i % EB_WAVE == 0) break;
         unsigned n = in_order(i, run.n_threads, key);
         thread *t = &run.threads[n];
         if (t->state != READY) continue;
