@@ -1,20 +1,9 @@
 /* op_mla.c: mla_append and mla_decode. The expanded form is in op_mla_prefill.c. */
-#include <math.h>
-
+#include "backends/rotary.h"
 #include "backends/vulkan/matrix.h"
 #include "shaders/common/args_mla.h"
 
 /* ---- mla_append ------------------------------------------------------------------------- */
-
-/* What a position adds to the angle of pair `pair`, in turns. Positions are whole numbers, so whole
- * turns may be dropped before the product. */
-static struct eb_mla_turn turn_of(const ebro_mla_append_args *a, uint32_t pair) {
-    static const double two_pi = 6.283185307179586476925;
-    double rate = pow((double)a->rotary_theta, -2.0 * pair / a->rotary_dim) / two_pi;
-    double whole, high = ldexp(modf(rate, &whole), 32);
-    uint32_t word = (uint32_t)high;
-    return (struct eb_mla_turn){.high = word, .low = (uint32_t)ldexp(high - word, 32)};
-}
 
 /* Pairs [first, first + n). */
 static int32_t rotate(ebro_stream *s, const ebro_mla_append_args *a, uint32_t first, uint32_t n,
@@ -30,7 +19,8 @@ static int32_t rotate(ebro_stream *s, const ebro_mla_append_args *a, uint32_t fi
                                       .kv_lora = a->kv_lora,
                                       .first_pair = first,
                                       .n_pairs = n};
-    for (uint32_t i = 0; i < n; i++) args.turns[i] = turn_of(a, first + i);
+    for (uint32_t i = 0; i < n; i++)
+        args.turns[i] = eb_rotary_turn(a->rotary_theta, a->rotary_dim, first + i);
     struct vk_launch l = {.kernel = VK_mla_rotate,
                           .threads = vk_threads(vk_stream_device(s), 128),
                           .args = &args,
