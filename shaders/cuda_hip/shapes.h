@@ -59,5 +59,22 @@
 
 /* KDA: the longest head. */
 #define EB_KDA_MAX_DIM 256
+/* mla_append and mla_rotate: threads; mla_decode: threads, heads of a block (of mla_decode_few,
+ * where there are few), quads of columns of a block; mla_merge: threads, quads; mla_expand and
+ * mla_attend: threads; of mla_attend quads of values of a block. */
+#define EB_MLA_APPEND_THREADS 256
+#define EB_MLA_ROTATE_THREADS 128
+#define EB_MLA_DECODE_THREADS 256
+#define EB_MLA_DECODE_HEADS 32
+#define EB_MLA_DECODE_FEW_HEADS 8
+#define EB_MLA_DECODE_QUADS 128
+#define EB_MLA_MERGE_THREADS 256
+#define EB_MLA_MERGE_QUADS 32
+#define EB_MLA_PREFILL_THREADS 256
+#define EB_MLA_VALUE_QUADS 32
+/* mla_decode_matrix, beside EB_MLA_MATRIX_* of common/shapes.h: tokens of a tile, bytes of shared
+ * memory. */
+#define EB_MLA_DECODE_MATRIX_TOKENS 32
+#define EB_MLA_DECODE_MATRIX_SHARED 100480
 
 #endif

@@ -176,18 +176,23 @@ static struct problem random_problem(uint32_t max_rows, uint32_t max_context) {
     return b;
 }
 
-static void check_range(const struct problem *b, struct mla_range range, const char *what) {
-    uint32_t n_rows = eb_ref_rows(&b->p);
-    uint64_t n = (uint64_t)n_rows * b->s.n_heads;
+static void check_decode(const struct problem *b, struct mla_range range, const char *what) {
+    uint64_t n = (uint64_t)eb_ref_rows(&b->p) * b->s.n_heads;
     float *lse;
     struct mla_result r = mla_ref(&b->s, &b->p, &b->c, b->context, range, b->wide);
     const float *got = mla_decode(&b->s, &b->p, &b->c, range, b->absorbed, &lse);
     near(got, r.latent, n * b->s.kv_lora, bound_for(r.largest), what);
     lse_near(lse, r.lse, n, r.largest, what);
+}
 
+static void check_range(const struct problem *b, struct mla_range range, const char *what) {
+    uint32_t n_rows = eb_ref_rows(&b->p);
+    uint64_t n = (uint64_t)n_rows * b->s.n_heads;
+    float *lse;
+    check_decode(b, range, what);
     double *exact = mla_absorb(&b->s, b->q, n_rows, b->kv_b.v);
-    r = mla_ref(&b->s, &b->p, &b->c, b->context, range, exact);
-    got = mla_prefill(&b->s, &b->p, &b->c, range, b->q, &b->kv_b.w, &lse);
+    struct mla_result r = mla_ref(&b->s, &b->p, &b->c, b->context, range, exact);
+    const float *got = mla_prefill(&b->s, &b->p, &b->c, range, b->q, &b->kv_b.w, &lse);
     near(got, mla_values(&b->s, r.latent, n_rows, b->kv_b.v), n * b->s.v_dim, bound_for(r.largest),
          what);
     lse_near(lse, r.lse, n, r.largest, what);
@@ -313,6 +318,23 @@ static void wide(void **state) {
 
 /* ---- splits ----------------------------------------------------------------------------- */
 
+/* Splits of several tiles, in the widths of large models' latents, with more heads than are taken
+ * at once: one row sees more tokens than splits of a tile each could hold. */
+static void long_context(void **state) {
+    for (size_t i = 0; i < 3; i++) {
+        char what[64];
+        struct problem b = {.s = {34, 8, 64, 8, 512, 0.1f}};
+        b.p = (struct eb_ref_plan){.n_seqs = 2, .offsets = {0, 1, 3}};
+        b.context[0] = 8400;
+        b.context[1] = 70;
+        snprintf(what, sizeof what, "long context, cache %s", eb_dtype_name(dtypes[i]));
+        fill_problem(&b, page_sizes[i], dtypes[i], EBRO_F32, 1);
+        check_decode(&b, mla_all, what);
+        check_decode(&b, (struct mla_range){41, 8390}, what);
+        rig_reset(state);
+    }
+}
+
 /* mla_decode gives a row the same bytes alone and among others. */
 static void decode_alone(void **state) {
     for (int i = 0; i < 8; i++) {
@@ -346,8 +368,9 @@ static void decode_alone(void **state) {
 int main(void) {
 #define CASE(f) cmocka_unit_test_teardown(f, rig_reset)
     const struct CMUnitTest tests[] = {
-        CASE(golden),       CASE(random_calls), CASE(every_context), CASE(merged),
-        CASE(nothing_seen), CASE(large_scores), CASE(wide),          CASE(decode_alone),
+        CASE(golden), CASE(random_calls), CASE(every_context),
+        CASE(merged), CASE(nothing_seen), CASE(large_scores),
+        CASE(wide),   CASE(long_context), CASE(decode_alone),
     };
     return rig_run("opcheck/mla", tests);
 }
