@@ -74,8 +74,8 @@ EB_DEVICE void add_tail(row_task<ROWS, OUTS> &t, unsigned begin) {
 template <unsigned DTYPE, bool ALIGNED, unsigned ROWS, unsigned OUTS>
 EB_DEVICE void add_columns(row_task<ROWS, OUTS> &t) {
     unsigned n = t.n_cols / unit_of<DTYPE>(), u = t.lane;
-    /* Units that a lane asks for together. */
-    constexpr unsigned DEPTH = ROWS * OUTS <= 8 ? 4 : 2;
+    /* Units that a lane asks for together; decoding F16 takes registers. */
+    constexpr unsigned DEPTH = ROWS * OUTS <= 8 ? 4 : DTYPE == EB_F16 ? 1 : 2;
     row_units<OUTS> held[DEPTH];
     for (; u + (DEPTH - 1) * t.n_lanes < n; u += DEPTH * t.n_lanes) {
         EB_UNROLL
@@ -86,10 +86,10 @@ EB_DEVICE void add_columns(row_task<ROWS, OUTS> &t) {
             add_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     }
     EB_UNROLL
-    for (unsigned d = 0; d < DEPTH - 1; d++)
+    for (unsigned d = 0; d + 1 < DEPTH; d++)
         if (u + d * t.n_lanes < n) load_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     EB_UNROLL
-    for (unsigned d = 0; d < DEPTH - 1; d++)
+    for (unsigned d = 0; d + 1 < DEPTH; d++)
         if (u + d * t.n_lanes < n) add_units<DTYPE, ALIGNED>(t, u + d * t.n_lanes, held[d]);
     if (DTYPE != EB_MXFP4) add_tail<DTYPE>(t, n * unit_of<DTYPE>());
 }
