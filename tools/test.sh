@@ -151,7 +151,7 @@ sanitized() {
     local asan=detect_stack_use_after_return=1
     if build build-san sanitizers -DCMAKE_C_COMPILER=gcc $one_generation -DEBRO_SANITIZE=address,undefined; then
         ASAN_OPTIONS=$asan UBSAN_OPTIONS=print_stacktrace=1 \
-            without_vulkan run_tests build-san sanitizers -E '_vulkan|^vulkan/(faults|large|limits|time)$'
+            without_vulkan run_tests build-san sanitizers -E '_vulkan|_simt64|^vulkan/(faults|large|limits|time)$'
         ASAN_OPTIONS=$asan:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
             run_tests build-san "sanitizers, Vulkan" \
             -R '^(contract/(device|stream|graph)|opcheck/(general|moe)_vulkan|vulkan/(faults|large|limits|time))$'
@@ -177,7 +177,7 @@ validated() {
 
 # Modules with one known fault each: `ebro check` finds every one.
 planted() {
-    if build build-planted planted -DEBRO_PLANT=all --target test_check_planted; then
+    if build build-planted planted $one_generation -DEBRO_PLANT=all --target test_check_planted; then
         run_tests build-planted planted -R '^check/planted$'
     fi
 }
@@ -203,7 +203,7 @@ fuzz_one() {
 fuzz() {
     local source name running=0 targets=()
     for source in tests/fuzz/*.c; do targets+=("fuzz_$(basename "$source" .c)"); done
-    build build-fuzz fuzz -DCMAKE_C_COMPILER=clang -DEBRO_FUZZ=ON \
+    build build-fuzz fuzz -DCMAKE_C_COMPILER=clang $one_generation -DEBRO_FUZZ=ON \
         -DEBRO_SANITIZE=fuzzer-no-link,address,undefined --target "${targets[@]}" || return 0
     for name in "${targets[@]}"; do
         if [ "$running" -ge "$(jobs)" ]; then
@@ -231,7 +231,7 @@ format() {
     if ! clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
         echo "skipped: formatting is checked with clang-format 14 alone, which is not here"
         skipped=$((skipped + 1))
-    elif find runtime backends model tests tools \( -name '*.c' -o -name '*.h' \) -print0 |
+    elif find runtime backends model shaders/cuda_hip tests tools -regex '.*\.\(c\|h\|cc\|cu\|cuh\)' -print0 |
         xargs -0 clang-format --dry-run --Werror; then
         passed=$((passed + 1))
     else
@@ -300,7 +300,7 @@ threads() {
     if [ $# -gt 1 ]; then pattern=$2; fi
     if build build-tsan tsan -DCMAKE_C_COMPILER=gcc $one_generation -DEBRO_SANITIZE=thread "${targets[@]}"; then
         TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" \
-            without_vulkan run_tests build-tsan tsan -R "$pattern" -E '_vulkan'
+            without_vulkan run_tests build-tsan tsan -R "$pattern" -E '_vulkan|_simt|^cuda/'
     fi
 }
 

@@ -10,7 +10,7 @@ int32_t gpu_graph_begin(ebro_stream *s, ebro_error *err) {
     ebro_dev *dev = gpu_stream_device(s);
     if (gpu_stream_records(s))
         return dev->host->fail(err, EBRO_INVALID,
-                               GPU_BACKEND ": graph_begin while one is recorded");
+                               GPU_BACKEND ": graph_begin while one is recorded already");
     int32_t st = gpu_enter(dev, err);
     if (st != EBRO_OK) return st;
     /* Relaxed: other streams and allocations go on meanwhile. */

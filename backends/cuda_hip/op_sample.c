@@ -57,10 +57,11 @@ int32_t gpu_sample(ebro_stream *s, const ebro_sample_args *a, ebro_error *err) {
                                      .args = &args};
     struct gpu_launch weigh = parts;
     weigh.kernel = GPU_sample_weigh;
-    const struct gpu_launch pick = {.kernel = GPU_sample_pick,
-                                    .threads = EB_SAMPLE_PICK_THREADS,
-                                    .groups = a->n_rows,
-                                    .args = &args};
+    struct gpu_launch pick = {.kernel = GPU_sample_pick,
+                              .threads = EB_SAMPLE_PICK_FEWEST,
+                              .groups = a->n_rows,
+                              .args = &args};
+    while (pick.threads < EB_SAMPLE_PICK_THREADS && pick.threads * 16 < a->vocab) pick.threads *= 2;
     int32_t st = gpu_launch(s, &parts, err);
     if (st == EBRO_OK) st = gpu_launch(s, &weigh, err);
     return st == EBRO_OK ? gpu_launch(s, &pick, err) : st;

@@ -9,8 +9,8 @@
 #include "base/file.h"
 
 /* The modules there can be, the most capable first: the order of device lists, and of the choice
- * when no device is named. A fixed list, so that a stray file is never loaded. CUDA stands behind the
- * CPU, taken where it is named, until its kernels have run on a GPU. */
+ * when no device is named. A fixed list, so that a stray file is never loaded. CUDA stands behind
+ * the CPU, taken where it is named, until its kernels have run on a GPU. */
 static const char *const module_names[] = {"hip", "vulkan", "opencl", "cpu", "cuda", "null"};
 enum { N_NAMES = sizeof module_names / sizeof module_names[0] };
 _Static_assert((int)N_NAMES <= (int)EB_MAX_MODULES, "a runtime has room for every module");

@@ -37,9 +37,11 @@
 #define EB_MOE_PLAN_THREADS 256
 #define EB_MOE_SUM_THREADS 128
 
-/* sample_parts and sample_weigh: threads; sample_pick: threads. */
+/* sample_parts and sample_weigh: threads; sample_pick: at most, and at least: as many as a row has
+ * bins and parts. */
 #define EB_SAMPLE_THREADS 256
 #define EB_SAMPLE_PICK_THREADS 1024
+#define EB_SAMPLE_PICK_FEWEST 256
 
 /* kda_conv, kda_windows: threads, of four channels each; rows of a block of kda_conv. */
 #define EB_KDA_CONV_THREADS 128

@@ -167,9 +167,9 @@ EBRO_API int32_t ebro_device_open_with(ebro_runtime *runtime, const char *name,
                                        ebro_error *err);
 /* The same after a self-test: every operator computes a few cases in the variants that the device
  * chose, compared with float64, in less than two seconds in all. A variant that is wrong, does not
- * repeat itself, or loses the device is avoided as if `avoid` had named it, and a warning in the log
- * says which operator was how wrong, and what takes its place. Where one is wrong in every variant,
- * the device is not opened: NUMERIC, with operator, case, error and what is allowed.
+ * repeat itself, or loses the device is avoided as if `avoid` had named it, and a warning in the
+ * log says which operator was how wrong, and what takes its place. Where one is wrong in every
+ * variant, the device is not opened: NUMERIC, with operator, case, error and what is allowed.
  *
  * The result is kept in the runtime's cache_dir for as long as device, driver, module and library
  * are the same. Without one the test runs each time, which is why the calls above do not make it:
