@@ -14,8 +14,15 @@ fi
 need gcc libc6-dev cmake ninja-build pkg-config libpcre2-dev libjansson-dev libxxhash-dev libedit-dev \
     libmicrohttpd-dev glslc libvulkan-dev
 
+# CUDA's kernels for the GPUs of this machine alone: for all there are, nvcc takes minutes.
+generations=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | sort -u | paste -sd ';') ||
+    generations=
+case $generations in
+    '' | *[!0-9\;]*) generations=80 ;;
+esac
+
 say "building in build/"
-configure build -DEBRO_TESTS=OFF >build.log 2>&1 || { cat build.log >&2; die "configuring failed"; }
+configure build -DEBRO_TESTS=OFF "-DEBRO_CUDA_ARCHS=$generations" >build.log 2>&1 || { cat build.log >&2; die "configuring failed"; }
 rm -f build.log
 cmake --build build --parallel "$(jobs)"
 
