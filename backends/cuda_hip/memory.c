@@ -4,11 +4,6 @@
 
 #include "backends/cuda_hip/cuda_hip.h"
 
-/* What an ebro_mem of this backend is. Host memory has `head.host` set. */
-struct gpu_mem {
-    ebro_mem head;
-};
-
 static int32_t no_memory(ebro_dev *dev, uint64_t bytes, ebro_error *err) {
     size_t left = 0, total = 0;
     (void)dev->api.MemGetInfo(&left, &total);
@@ -17,8 +12,8 @@ static int32_t no_memory(ebro_dev *dev, uint64_t bytes, ebro_error *err) {
                            dev->name, bytes, left, total);
 }
 
-static int32_t alloc_host(ebro_dev *dev, struct gpu_mem *m, uint64_t bytes, ebro_error *err) {
-    int r = dev->api.MemHostAlloc(&m->head.host, bytes, GPU_HOST_PORTABLE | GPU_HOST_MAPPED);
+static int32_t alloc_host(ebro_dev *dev, ebro_mem *m, uint64_t bytes, ebro_error *err) {
+    int r = dev->api.MemHostAlloc(&m->host, bytes, GPU_HOST_PORTABLE | GPU_HOST_MAPPED);
     if (r == GPU_OUT_OF_MEMORY) {
         return dev->host->fail(err, EBRO_NOMEM_HOST,
                                GPU_BACKEND ": the system has no %" PRIu64
@@ -26,9 +21,9 @@ static int32_t alloc_host(ebro_dev *dev, struct gpu_mem *m, uint64_t bytes, ebro
                                bytes);
     }
     if (r != GPU_OK) return gpu_fail(dev, r, "allocating host memory", err);
-    r = dev->api.MemHostGetDevicePointer(&m->head.address, m->head.host, 0);
+    r = dev->api.MemHostGetDevicePointer(&m->address, m->host, 0);
     if (r == GPU_OK) return EBRO_OK;
-    (void)dev->api.MemFreeHost(m->head.host);
+    (void)dev->api.MemFreeHost(m->host);
     return gpu_fail(dev, r, "mapping host memory", err);
 }
 
@@ -37,13 +32,13 @@ int32_t gpu_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **o
     *out = NULL;
     int32_t st = gpu_enter(dev, err);
     if (st != EBRO_OK) return st;
-    struct gpu_mem *m = gpu_calloc(dev->host, 1, sizeof *m, err);
+    ebro_mem *m = gpu_calloc(dev->host, 1, sizeof *m, err);
     if (m == NULL) return EBRO_NOMEM_HOST;
-    m->head.bytes = bytes;
+    m->bytes = bytes;
     /* An address also for nothing. */
     uint64_t least = bytes > 0 ? bytes : 1;
     if (kind == EBRO_MEM_DEVICE) {
-        int r = dev->api.MemAlloc(&m->head.address, least);
+        int r = dev->api.MemAlloc(&m->address, least);
         if (r == GPU_OUT_OF_MEMORY)
             st = no_memory(dev, bytes, err);
         else if (r != GPU_OK)
@@ -55,7 +50,7 @@ int32_t gpu_mem_alloc(ebro_dev *dev, uint64_t bytes, uint32_t kind, ebro_mem **o
         gpu_free(dev->host, m);
         return st;
     }
-    *out = &m->head;
+    *out = m;
     return EBRO_OK;
 }
 

@@ -1,7 +1,6 @@
 /* stream.c: streams: tickets, waiting, copies and fills. Work is handed to the driver as it is
  * called; a ticket is an event behind it. */
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <time.h>
 
 #include "backends/cuda_hip/cuda_hip.h"

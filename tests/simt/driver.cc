@@ -57,10 +57,6 @@ struct event {
     stream *on = nullptr;
 };
 
-struct function {
-    const simt::kernel *k;
-};
-
 std::recursive_mutex lock;
 std::map<uint64_t, size_t> allocations;
 std::vector<stream *> streams;

@@ -122,8 +122,8 @@ static unsigned in_order(unsigned i, unsigned n, unsigned key) {
 /* ---- scheduling ------------------------------------------------------------------------- */
 
 /* Lets every thread that can go on do so, or, where waves run alone, every thread of the first wave
- * that can. False: none could. */
-static bool run_ready(unsigned key) {
+ * that can. */
+static void run_ready(unsigned key) {
     bool any = false;
     for (unsigned i = 0; i < run.n_threads; i++) {
         if (order == ALONE && any && i % EB_WAVE == 0) break;
@@ -134,7 +134,6 @@ static bool run_ready(unsigned key) {
         here.thread = n;
         fiber_switch(&run.scheduler, &t->self);
     }
-    return any;
 }
 
 /* Waves that all came to one operation go on. False: one did, but not whole. */
