@@ -4,11 +4,13 @@
 #ifndef EB_BACKENDS_ARGUMENTS_H
 #define EB_BACKENDS_ARGUMENTS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "ebro/backend.h"
 #include "shaders/common/args.h"
+#include "shaders/common/args_kda.h"
 
 /* Bytes of an element of F32, F16, BF16, I32; 0 for the rest. */
 static inline uint64_t eb_dtype_bytes(int32_t dtype) {
@@ -84,6 +86,17 @@ static inline struct eb_pages_arg eb_arg_pages(const ebro_pages *p) {
                                  .row_stride = p->row_stride,
                                  .dtype = (uint32_t)p->dtype,
                                  .max_context = p->max_context};
+}
+
+static inline struct eb_kda_gate_arg eb_arg_gate(const ebro_kda_gate *g) {
+    return (struct eb_kda_gate_arg){.g_raw = eb_arg_mat(&g->g_raw),
+                                    .beta_raw = eb_arg_mat(&g->beta_raw),
+                                    .a_log = eb_arg_vec(&g->a_log),
+                                    .dt_bias = eb_arg_vec(&g->dt_bias),
+                                    .form = g->form == EBRO_GATE_BOUNDED,
+                                    .lower_bound = g->lower_bound,
+                                    .l2_eps = g->l2_eps,
+                                    .q_scale = 1.0f / sqrtf((float)g->head_dim)};
 }
 
 /* True where every row starts at a multiple of four elements. */

@@ -1,21 +1,9 @@
 /* op_kda.c: kda_conv; KDA's chunked form, kda_prep and kda_recur; kda_step, token by token. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "backends/cuda_hip/cuda_hip.h"
 #include "shaders/common/args_kda.h"
 #include "shaders/cuda_hip/shapes.h"
-
-static struct eb_kda_gate_arg gate_arg(const ebro_kda_gate *g) {
-    return (struct eb_kda_gate_arg){.g_raw = eb_arg_mat(&g->g_raw),
-                                    .beta_raw = eb_arg_mat(&g->beta_raw),
-                                    .a_log = eb_arg_vec(&g->a_log),
-                                    .dt_bias = eb_arg_vec(&g->dt_bias),
-                                    .form = g->form == EBRO_GATE_BOUNDED,
-                                    .lower_bound = g->lower_bound,
-                                    .l2_eps = g->l2_eps,
-                                    .q_scale = 1.0f / sqrtf((float)g->head_dim)};
-}
 
 static int32_t check_dim(ebro_stream *s, const char *op, uint32_t dim, ebro_error *err) {
     if (dim <= EB_KDA_MAX_DIM) return EBRO_OK;
@@ -122,7 +110,7 @@ int32_t gpu_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *er
                                           .work = work_arg(a->work, &l, n_heads, dim),
                                           .q = eb_arg_mat(&a->q),
                                           .k = eb_arg_mat(&a->k),
-                                          .gate = gate_arg(&a->gate),
+                                          .gate = eb_arg_gate(&a->gate),
                                           .emit_rows = eb_arg_span(a->emit_rows),
                                           .n_emit = a->n_emit};
     const struct eb_kda_plan_args plan_args = {
@@ -178,7 +166,7 @@ int32_t gpu_kda_recur(ebro_stream *s, const ebro_kda_recur_args *a, ebro_error *
 int32_t gpu_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err) {
     uint32_t dim = a->gate.head_dim, n_heads = a->gate.n_heads;
     struct eb_kda_step_any_args args = {.step = {.rows = eb_arg_rows(&a->rows),
-                                                 .gate = gate_arg(&a->gate),
+                                                 .gate = eb_arg_gate(&a->gate),
                                                  .windows = eb_arg_states(&a->windows),
                                                  .state = eb_arg_states(&a->state),
                                                  .out_gate = eb_arg_mat(&a->out_gate),

@@ -2,23 +2,10 @@
 #ifndef EB_VULKAN_KDA_H
 #define EB_VULKAN_KDA_H
 
-#include <math.h>
-
 #include "backends/vulkan/vulkan.h"
 #include "shaders/common/args_kda.h"
 
 enum { VK_KDA_MAX_DIM = 256 };
-
-static inline struct eb_kda_gate_arg vk_kda_gate(const ebro_kda_gate *g) {
-    return (struct eb_kda_gate_arg){.g_raw = eb_arg_mat(&g->g_raw),
-                                    .beta_raw = eb_arg_mat(&g->beta_raw),
-                                    .a_log = eb_arg_vec(&g->a_log),
-                                    .dt_bias = eb_arg_vec(&g->dt_bias),
-                                    .form = g->form == EBRO_GATE_BOUNDED,
-                                    .lower_bound = g->lower_bound,
-                                    .l2_eps = g->l2_eps,
-                                    .q_scale = 1.0f / sqrtf((float)g->head_dim)};
-}
 
 static inline void vk_kda_reads_gate(struct vk_launch *l, const ebro_kda_gate *g, uint32_t n_rows) {
     uint64_t channels = (uint64_t)g->n_heads * g->head_dim;

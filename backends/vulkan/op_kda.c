@@ -1,7 +1,6 @@
 /* op_kda.c: kda_conv, and KDA's chunked form: kda_prep and kda_recur. Token by token:
  * op_kda_step.c. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "backends/vulkan/kda.h"
 
@@ -171,7 +170,7 @@ int32_t vk_kda_prep(ebro_stream *s, const ebro_kda_prep_args *a, ebro_error *err
                                     .work = work_arg(a->work, &l, n_heads, dim),
                                     .q = eb_arg_mat(&a->q),
                                     .k = eb_arg_mat(&a->k),
-                                    .gate = vk_kda_gate(&a->gate),
+                                    .gate = eb_arg_gate(&a->gate),
                                     .emit_rows = eb_arg_span(a->emit_rows),
                                     .n_emit = a->n_emit};
     struct vk_launch launch = {

@@ -40,7 +40,7 @@ int32_t vk_kda_step(ebro_stream *s, const ebro_kda_step_args *a, ebro_error *err
     uint32_t threads = vk_threads(vk_stream_device(s), dim > 64 ? 256 : 128);
     uint32_t cols4 = choose_cols4(threads, dim);
     struct eb_kda_step_args args = {.rows = eb_arg_rows(&a->rows),
-                                    .gate = vk_kda_gate(&a->gate),
+                                    .gate = eb_arg_gate(&a->gate),
                                     .windows = eb_arg_states(&a->windows),
                                     .state = eb_arg_states(&a->state),
                                     .out_gate = eb_arg_mat(&a->out_gate),
